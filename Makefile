@@ -50,6 +50,7 @@ try: $(READY)
 	$(RUN) examples/embedded_docs.py
 	$(RUN) examples/wordnet.py
 	$(RUN) data.py configs/corpora/embedded.py
+	$(RUN) studies/speedrun.py configs/try.py $(ARGS)
 	$(RUN) pretrain.py configs/try.py --name=$(attempt) $(ARGS)
 	$(RUN) studies/losses.py out/$(attempt)
 

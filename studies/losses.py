@@ -108,6 +108,16 @@ def beside(path, folder):
         same_seed = with_seed.get(step, float('nan'))
         print(f'step {step:>5,}: held-out MLM loss {loss:.3f}; {row} with this seed {same_seed:.3f}; '
               f'{len(losses)} seeds {mean:.3f}, sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
+    print(words_of((loss - mean) / sd))
+
+
+def words_of(distance):
+    """Say what the loss of one seed is worth that lies so many sd from those of others."""
+    if distance < -2:
+        return 'better than seeds differ: worth a full run of four seeds'
+    if distance < 2:
+        return 'no further than seeds differ: one seed cannot tell, a full run may'
+    return 'worse than seeds differ'
 
 
 def main():

@@ -1,49 +1,79 @@
 """The speedrun's referee: do runs keep the rules, and are they a record? docs/speedrun.md has the game.
 
-    python studies/speedrun.py out/mine-s*                      # the fewest steps to a held-out MLM loss
-    python studies/speedrun.py out/mine-s* --track=transfer     # the best frozen features of 3,600 steps
-    python studies/speedrun.py out/mine-s* --replay=0:200       # and computes seed 0's first steps again"""
-import itertools
+    python studies/speedrun.py configs/try.py --mask_ratio=0.3      # may a run have these settings?
+    python studies/speedrun.py out/mine-s*                          # four runs' row, not verified
+    python studies/speedrun.py out/mine-s* --replay                 # trains a seed again, which it draws
+    python studies/speedrun.py out/mine-s* --replay --every_seed    # before a row is accepted
+
+What a run's folder says is a claim. With --replay a seed is trained from the claimed commit and settings, in
+a worktree of its own, where studies/replay.py writes down what each step reads. The row then has what these
+weights give, and a claim that differs from them is refused."""
+import contextlib
+import filecmp
+import json
 import os
 import re
+import secrets
 import statistics
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from typing import NamedTuple
 
 if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
     os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where pretrain.py is
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 
-from data import Corpus, read_step, validation_batches
-from nanoencoder.files import read_json
-from nanoencoder.huggingface import open_checkpoint
-from nanoencoder.prepare import verify
-from nanoencoder.pretraining.log import read_log
-from nanoencoder.settings import as_tuple, check, interrupt_on_signals, parse, run_main, setting, split_words
+import pretrain
+from data import Corpus, rows_of_step, validation_batches
+from model import Model
+from nanoencoder.files import read_json, saved_steps
+from nanoencoder.huggingface import Checkpoint, open_checkpoint
+from nanoencoder.prepare import clean, hash_of, verify
+from nanoencoder.pretraining import cost
+from nanoencoder.processes import processor
+from nanoencoder.settings import (as_tuple, build, check, interrupt_on_signals, parse, run_main, setting,
+                                  split_words)
 
+TEXTS = 'c402bd240f17'              # the first digits of the corpus's fingerprint
+PAGE = 'studies/speedrun/README.md'   # whose table has the records
+TARGET = 4.7                    # of the track `steps`: nats that the mean held-out loss lies below
+LONGEST = 3_600                 # steps of the track `transfer`, at most
+PROBED = ('docs_tc', 'wn_sc', 'docs_ir')    # its tasks
+SEEDS = [0, 1, 2, 3]
+PARAMETERS = 1_500_000          # at most
+OPERATIONS = 9e9                # of a step, at most, as cost.py counts them
 # settings that are not the player's
-FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'branch_from': '', 'weights_from': '',
-         'val_rows': 128, 'val_mask_ratio': 0.4}
-PROBED = ('docs_tc', 'wn_sc', 'docs_ir')    # tasks of the track `transfer`
-LONGEST = 3_600                             # steps of that track, at most
+FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'first_row': 0, 'branch_from': '',
+         'weights_from': '', 'val_rows': 128, 'val_mask_ratio': 0.4}
+# how far apart nats, or points, of the same seed may be that two kinds of processor give
+TOLERANCE = {'steps': 0.02, 'transfer': 1.0}
+ROOT = Path(__file__).resolve().parents[1]
+WITNESS = ROOT / 'studies/replay.py'
 
 
 @dataclass(frozen=True)
 class Rules:
     track: str = setting('steps', choices=('steps', 'transfer'))
-    replay: str = ''                # SEED:STEPS to compute again
-    target: float = 4.7             # of steps: nats; the mean held-out loss over seeds lies below it
-    parameters: int = 1_500_000     # at most
+    replay: bool = False            # train a seed again, which is drawn
+    every_seed: bool = False        # with replay: train all of them again
     corpus: str = 'corpora/embedded'
-    texts: str = 'c402bd240f17'     # the first digits of its fingerprint
-    page: str = 'docs/speedrun.md'  # whose table has the records
+    repository: str = '.'           # which has the runs' commit
     __post_init__ = check
+
+
+class Claim(NamedTuple):
+    """What a run's folder says."""
+    folder: str
+    checkpoint: Checkpoint      # the last
+    cfg: pretrain.Settings
+    start: dict                 # commit, processor and threads of its last start
 
 
 def demand(holds, *words):
@@ -52,76 +82,120 @@ def demand(holds, *words):
 
 
 # ---------------------------------------------------------------------------
-# Do the runs keep the rules?
+# Do settings and runs keep the rules?
 
 
-def read_run(folder, corpus, rules):
-    """Return (settings, state.json, log, held-out loss) of a run. ValueError if it breaks a rule."""
-    checkpoint = open_checkpoint(folder)    # files are compared with their sha256
+def check_settings(what, cfg):
+    """Return how many operations a step takes. ValueError if settings are not the player's, or too large."""
+    for name, value in FIXED.items():
+        found = getattr(cfg, name)
+        demand(found == value, what, f'{name} is {found!r}, and must be {value!r}')
+    with torch.device('meta'):
+        parameters = cost.numbers_in(Model(cfg.model).parameters())
+    demand(parameters <= PARAMETERS, what, f'{parameters:,} parameters are more than {PARAMETERS:,}')
+    tokens = cfg.rows_per_step * cfg.context
+    operations = max(tokens * cost.flops_per_token(cfg, objective) for objective in dict(cfg.phases))
+    demand(operations <= OPERATIONS, what,
+           f'{operations:.3g} operations a step are more than {OPERATIONS:.3g}')
+    return operations
+
+
+def read_claim(folder):
+    """Return the Claim of a run. ValueError if its settings break a rule, or it has not come to its end."""
+    steps = saved_steps(folder)
+    demand(steps, folder, 'has no checkpoint')
+    checkpoint = open_checkpoint(Path(folder, str(steps[-1])))      # files are compared with their sha256
     state = checkpoint.state
-    config, log = read_log(folder)
-    cfg = SimpleNamespace(**config)
-    demand(state and state['log'] and 'model.safetensors' in state['sha256'], folder, 'has no digests')
-    is_fresh = cfg.starts[0]['how'].startswith('from scratch')
-    demand(is_fresh and {start['device'] for start in cfg.starts} == {'cpu'}, folder,
-           'was not trained from scratch, on a CPU')
-    for name, value in (state['settings'] | FIXED).items():
-        demand(config[name] == value, folder, f'{name} is {config[name]!r}, and must be {value!r}')
-
-    cfg.total_steps = cfg.repeat * sum(steps for _, steps in cfg.phases)
-    demand(state['step'] == cfg.total_steps == len(log), folder,
-           f'{cfg.total_steps:,} steps need as many lines of log, and a checkpoint of the last')
-    for step, line in enumerate(log):
-        _, _, rows_hash = read_step(step, corpus, cfg)
-        is_of_step = line['step'] == step + 1 and line['rows'] == f'{rows_hash:012x}'
-        demand(is_of_step and line['loss'] < 99, folder,
-               f'line {step + 1:,} of its log has no loss, or is not of that step, or its seed\'s rows')
-
-    model = checkpoint.model()
-    demand(checkpoint.tokenizer().fingerprint() == corpus.meta['tokenizer'], folder, 'has another tokenizer')
-    demand(sum(p.numel() for p in model.parameters()) <= rules.parameters, folder, 'parameters are too many')
-    loss = held_out_loss(model, corpus)
-    logged = log[-1]['val_mlm_loss']
-    demand(abs(loss - logged) < 1e-3, folder, f'its log ends at {logged:.4f}, its weights give {loss:.4f}')
-    return cfg, state, log, loss
+    cfg = build(pretrain.Settings, state['settings'])
+    check_settings(folder, cfg)
+    demand(state['step'] == steps[-1] == cfg.total_steps, folder, f'is no run of {cfg.total_steps:,} steps')
+    return Claim(folder, checkpoint, cfg, state['starts'][-1])
 
 
-@torch.no_grad()
-def held_out_loss(model, corpus):
-    """Return nats a masked token, over rows and masks that are the same for every run."""
-    cfg = SimpleNamespace(**FIXED, mask_ratio=0.4, mask_replace=(1, 0, 0), micro_rows=0)
-    total = 0
-    count = 0
-    for batch in validation_batches(corpus, 'mlm', cfg):
-        tokens, targets, places, weights = map(torch.from_numpy, (batch.tokens, *batch[2:]))
-        loss_sum, _ = model(tokens, batch.lengths, targets, False, places, weights)
-        total += loss_sum.item()
-        count += len(places)
-    return total / count
+def check_together(claims, rules):
+    """Return the commit of the runs. ValueError unless they are of seeds 0 to 3, differ in nothing else, and
+    were trained by one commit, unchanged, which git knows."""
+    seeds = sorted(claim.cfg.seed for claim in claims)
+    demand(seeds == SEEDS, f'runs of seeds {SEEDS} are needed, not {seeds}')
+    first = claims[0].checkpoint.state['settings']
+    for claim in claims:
+        settings = claim.checkpoint.state['settings']
+        for name in (first.keys() | settings.keys()) - {'seed', 'name', 'out', 'corpus'}:
+            demand(settings.get(name) == first.get(name), claim.folder,
+                   f'{name} is not that of {claims[0].folder}')
+    commits = {claim.start['git'] for claim in claims}
+    commit = min(commits)
+    is_one = len(commits) == 1 and re.fullmatch('[0-9a-f]{40}', commit)
+    demand(is_one and git(rules, 'cat-file', '-e', f'{commit}^{{commit}}').returncode == 0,
+           f'one commit that git knows is needed, not {", ".join(sorted(commits))}: commit, then train all '
+           'seeds again')
+    return commit
 
 
-def check_seeds(runs):
-    """ValueError unless runs are of seeds 0 to 3 or to more, and of one model, made by one commit."""
-    seeds = [cfg.seed for cfg, *_ in runs]
-    demand(sorted(seeds) == [*range(max(4, len(seeds)))], f'seeds 0 to 3 or more are needed, not {seeds}')
-    settings = [state['settings'] for _, state, *_ in runs]
-    for name in settings[0].keys() - {'seed', 'name', 'out', 'corpus'}:
-        demand(len({str(other.get(name)) for other in settings}) == 1, f'{name} differs between runs')
-    commits = {start['git'] for cfg, *_ in runs for start in cfg.starts}
-    words = ['git', 'cat-file', '-e', f'{min(commits)}^{{commit}}']
-    in_git = subprocess.run(words, capture_output=True).returncode == 0
-    is_one = re.fullmatch('[0-9a-f]{40}', ''.join(commits))
-    demand(in_git and is_one,
-           f'one commit that git knows, not {", ".join(sorted(commits))}: commit, then train all seeds again')
+def git(rules, *words):
+    return subprocess.run(['git', '-C', rules.repository, *words], capture_output=True, text=True)
 
 
 # ---------------------------------------------------------------------------
-# Compute again
+# What weights are worth
 
 
-def start(*words, **environment):
-    """Run a script of ours to its end, or kill it where this process is interrupted."""
-    process = subprocess.Popen([sys.executable, *words], env=os.environ | environment)
+def measure(checkpoint, corpus, rules):
+    """Return what a track counts of a checkpoint: nats of held-out loss, or points of the probes."""
+    if rules.track == 'steps':
+        return held_out_losses(checkpoint.model(), corpus)['all']
+    return probe(checkpoint.folder)
+
+
+@torch.no_grad()
+def held_out_losses(model, corpus):
+    """{'all', and each source of texts: nats a masked token}, over rows and masks that are the same for every
+    run."""
+    cfg = pretrain.Settings(name='validation', mask_ratio=0.4, micro_rows=0, **FIXED)
+    losses = []
+    places = []     # of each loss in the held-out stream
+    for batch in validation_batches(corpus, 'mlm', cfg):
+        tokens, targets = map(torch.from_numpy, (batch.tokens, batch.targets))
+        states = model.model(tokens, batch.lengths, False)[batch.at]
+        losses.append(F.cross_entropy(model.logits(states), targets[batch.at], reduction='none'))
+        places.append(batch.at + len(places) * len(tokens))
+    losses = torch.cat(losses).double().numpy()
+    found = {'all': losses.mean()}
+    sources = sources_of(corpus, cfg)[np.concatenate(places)]
+    for source in np.unique(sources):
+        found[source] = losses[sources == source].mean()
+    return found
+
+
+def sources_of(corpus, cfg):
+    """(N,) names: the source of each token of the held-out rows."""
+    count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
+    stream = [corpus.stretch('validation', k, cfg.context) for k in range(count)]
+    is_end = np.concatenate(stream) == corpus.meta['eos_token_id']
+    number = np.cumsum(is_end) - is_end     # of each token's text
+    rows = []
+    for path in corpus.meta['settings']['val_path'].split(', '):
+        with open(path, encoding='utf-8') as file:
+            rows += map(json.loads, file)
+    if corpus.meta['settings'].get('val_order') == 'by_hash':
+        rows.sort(key=lambda row: hash_of(clean(row['text'])))
+    names = [re.match('[a-z]+', row['file'])[0] for row in rows]    # numpy/core/a.py, noun00006024
+    return np.array(names)[number]
+
+
+def probe(checkpoint):
+    """Return the mean test score, in points, of what three tasks read from frozen features."""
+    with tempfile.TemporaryDirectory() as out:
+        for name in PROBED:
+            run('finetune.py', f'configs/tasks/{name}.py', '--probe', f'--model={checkpoint}',
+                f'--predictions={out}')
+        scores = [read_json(path)['test']['standard']['score'] for path in Path(out).rglob('scores.json')]
+    return 100 * statistics.fmean(scores)
+
+
+def run(*words, folder='.', **environment):
+    """Run a script to its end, or kill it where this process is interrupted."""
+    process = subprocess.Popen([sys.executable, *words], cwd=folder, env=os.environ | environment)
     try:
         code = process.wait()
     finally:
@@ -130,75 +204,95 @@ def start(*words, **environment):
     demand(code == 0, words[0], 'failed, as it says above')
 
 
-def check_replay(folders, runs, rules):
-    """Compute a run again, as --replay says. ValueError if its losses, or at its end its weights, differ."""
-    seed, _, steps = rules.replay.partition(':')
-    seeds = [str(cfg.seed) for cfg, *_ in runs]
-    demand(seed in seeds and steps.isdigit(), f'replay takes SEED:STEPS of runs, not {rules.replay!r}')
-    k = seeds.index(seed)
-    cfg, state, log, _ = runs[k]
-    off = replay(folders[k], cfg, state, log, int(steps), rules)
-    demand(off < (1e-4 if int(steps) <= 500 else 1e-2), folders[k],
-           f'its losses, computed again, differ by up to {off:.2g}')
-    print(f'{folders[k]}: {steps} of {len(log)} steps computed again differ by at most {off:.1g}')
+# ---------------------------------------------------------------------------
+# Train again
 
 
-def replay(folder, cfg, state, log, steps, rules):
-    """Return the greatest difference in the losses of a run's first steps, or of all, computed again."""
-    is_whole = steps == cfg.total_steps
-    is_level = max(1, cfg.warmup_steps) <= steps <= cfg.total_steps - cfg.decay_steps
-    demand(is_whole or is_level, rules.replay,
-           f'replay all {cfg.total_steps:,} steps or {cfg.warmup_steps:,} to where rates fall')
-    objectives = [name for name, count in cfg.phases * cfg.repeat for _ in range(count)]
-    phases = tuple((name, len([*same])) for name, same in itertools.groupby(objectives[:steps]))
+def replay(claim, value, commit, corpus, rules):
+    """Train a claim's seed again. Returns what its weights are worth. ValueError if a step reads what it may
+    not, or if the claim, of this value, is another than what comes out."""
     with tempfile.TemporaryDirectory() as out:
-        settings = state['settings'] | {
-            'name': 'again', 'out': out, 'phases': phases, 'repeat': 1, 'corpus': rules.corpus,
-            'device': 'cpu',
-            'decay_steps': cfg.decay_steps if is_whole else 0,
-            'save_at': ()}      # which may be beyond these steps
-        words = [f'--{name}={as_tuple(value)}' for name, value in settings.items()]
-        start('pretrain.py', *words, OMP_NUM_THREADS=str(cfg.starts[0]['threads']))
-        again = Path(out, 'again')
-        _, lines = read_log(again)
-        demand(len(lines) == steps, rules.replay, 'was stopped')
-        if is_whole:
-            check_weights(folder, again)
-    differences = [abs(new[name] - old[name]) for new, old in zip(lines, log)
-                   for name in ('loss', 'val_mlm_loss') if name in new.keys() & old.keys()]
-    return max(differences)
+        train_again(claim, commit, corpus, out, rules)
+        check_read(claim, corpus, out)
+        checkpoint = open_checkpoint(Path(out, 'again', str(claim.cfg.total_steps)))
+        again = measure(checkpoint, corpus, rules)
+        how = compare(claim, value, checkpoint, again, rules)
+    print(f'{claim.folder}: trained again, {how}')
+    return again
 
 
-def check_weights(folder, again):
-    """ValueError if weights are further apart than rounding takes them: of each tensor a hundredth, where
-    another seed takes it a tenth."""
-    kept = open_checkpoint(folder).model().state_dict()
-    fresh = open_checkpoint(again).model().state_dict()
-    for name, p in kept.items():
-        q = fresh.get(name)
-        is_near = q is not None and p.shape == q.shape and (p - q).norm() < 0.05 * p.norm()
-        demand(is_near, folder, 'its weights, computed again, are others')
+def train_again(claim, commit, corpus, out, rules):
+    """Train a claim's seed with its settings and commit, in OUT/again."""
+    settings = claim.checkpoint.state['settings'] | {
+        'name': 'again', 'out': out, 'row': '', 'corpus': corpus.folder.resolve(), 'device': 'cpu',
+        'val_every': 0, 'save_every': 0, 'save_at': ()}
+    words = [f'--{name}={as_tuple(value)}' for name, value in settings.items()]
+    with worktree(commit, rules) as tree:
+        run(WITNESS, out, *words, folder=tree, OMP_NUM_THREADS=str(claim.start['threads']))
+
+
+@contextlib.contextmanager
+def worktree(commit, rules):
+    """Check out a commit in a folder that is removed at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = git(rules, 'worktree', 'add', '--detach', folder, commit)
+        demand(made.returncode == 0, commit, made.stderr.strip())
+        try:
+            yield folder
+        finally:
+            git(rules, 'worktree', 'remove', '--force', folder)
+
+
+def check_read(claim, corpus, out):
+    """ValueError unless each step of a replay read its rows once, masked, and predicted tokens of them."""
+    cfg = claim.cfg
+    size = cfg.rows_per_step * cfg.context
+    num_stretches = corpus.num_stretches('train', cfg.context)
+    read, targets = (np.fromfile(Path(out, name), np.int32) for name in ('tokens', 'targets'))
+    # mask_replace may put other tokens in place of some; a row of another step has hardly one in place
+    most = 2 * (1 - cfg.mask_replace[0]) * cfg.mask_ratio * size
+    for step in range(cfg.total_steps):
+        rows = rows_of_step(step, num_stretches, cfg)
+        law = np.concatenate([corpus.stretch('train', k, cfg.context) for _, k in rows])
+        here = slice(step * size, (step + 1) * size)
+        demand(len(read[here]) == size, claim.folder, f'step {step + 1:,} read fewer tokens than its rows have')
+        others = (read[here] != law) & (read[here] != corpus.meta['mask_token_id'])
+        demand(others.sum() <= most, claim.folder,
+               f'step {step + 1:,} read other tokens than those of its rows, or read them twice')
+        wanted = targets[here][targets[here] >= 0]
+        demand(np.isin(wanted, law).all(), claim.folder,
+               f'step {step + 1:,} learned to predict tokens that are not in its rows')
+    demand(len(read) == cfg.total_steps * size, claim.folder, 'read more tokens than its steps have')
+
+
+def compare(claim, value, checkpoint, again, rules):
+    """Return in words how near a claim is to what came out. ValueError if it is another: in any bit on this
+    kind of processor, in what it is worth where it was trained on another."""
+    def check_file(name):
+        files = [Path(folder, name) for folder in (claim.checkpoint.folder, checkpoint.folder)]
+        demand(files[0].exists() and filecmp.cmp(*files, shallow=False), claim.folder,
+               f'its {name} is not what its settings and commit give')
+
+    for name in ('config.json', 'tokenizer.json', 'tokenizer_config.json'):
+        check_file(name)
+    if claim.start['processor'] != processor():
+        demand(abs(value - again) < TOLERANCE[rules.track], claim.folder,
+               f'is worth {value:.3f}, and trained again here {again:.3f}')
+        return f'is worth {again:.3f}, {abs(value - again):.4f} from what {claim.start["processor"]} gave'
+    check_file('model.safetensors')
+    return 'to the bit'
 
 
 # ---------------------------------------------------------------------------
 # Are they a record?
 
 
-def probe(run):
-    """Return the mean test score, in percent, of what three tasks read from its frozen features."""
-    with tempfile.TemporaryDirectory() as out:
-        for name in PROBED:
-            task = f'configs/tasks/{name}.py'
-            start('finetune.py', task, '--probe', f'--model={run}', f'--predictions={out}')
-        scores = [read_json(path)['test']['standard']['score'] for path in Path(out).rglob('scores.json')]
-    return 100 * statistics.fmean(scores)
-
-
 def read_records(rules):
     """Return [(steps, seeds' values)] of the rows of the page's table that count."""
-    row = rf'^\| {rules.track} \|.*\| ([\d,]+) \| ([\d. ]+) \| (\S+) \|'    # steps, seeds' values, p
+    # steps, operations, seeds' values, p
+    row = rf'^\| {rules.track} \|.*\| ([\d,]+) \| \S+ \| ([\d. ]+) \| (\S+) \|'
     records = []
-    for steps, values, p in re.findall(row, Path(rules.page).read_text(), re.MULTILINE):
+    for steps, values, p in re.findall(row, (ROOT / PAGE).read_text(), re.MULTILINE):
         if float(p) < 0.01:
             records.append((int(steps.replace(',', '')), [float(value) for value in values.split()]))
     return records
@@ -211,7 +305,7 @@ def judge(steps, values, rules):
     records = read_records(rules)
     if rules.track == 'steps':
         most = min((least for least, _ in records), default=10 ** 9) - 1
-        p = ttest_1samp(values, rules.target, alternative='less').pvalue
+        p = ttest_1samp(values, TARGET, alternative='less').pvalue
     else:
         most = LONGEST
         best = max((past for _, past in records), key=statistics.fmean, default=[0, 0])
@@ -222,28 +316,59 @@ def judge(steps, values, rules):
     return p, '' if p < 0.01 else 'p must be below 0.01'
 
 
-def main():
-    folders, options = split_words(sys.argv[1:])
-    rules, _ = parse(Rules, options)
-    demand(folders and all(map(os.path.isdir, folders)), 'it takes folders of runs, as out/mine-s*')
-    interrupt_on_signals()
+def verdict(values, steps, rules):
+    """Return (p, the last line)."""
+    p, lacking = judge(steps, values, rules)
+    if lacking:
+        return p, f'no record: {lacking}'
+    if not rules.replay:
+        return p, 'not verified: --replay trains a seed again'
+    if not rules.every_seed:
+        return p, 'a record, if the other seeds are what they claim: --replay --every_seed'
+    return p, 'a record'
+
+
+def referee(folders, rules):
     corpus = Corpus(rules.corpus)
     verify(corpus.folder)
-    demand(corpus.meta['fingerprint'].startswith(rules.texts), corpus.folder, 'is not of the game\'s texts')
-    runs = [read_run(folder, corpus, rules) for folder in folders]
-    check_seeds(runs)
+    demand(corpus.meta['fingerprint'].startswith(TEXTS), corpus.folder, 'is not of the game\'s texts')
+    claims = [read_claim(folder) for folder in folders]
+    commit = check_together(claims, rules)
+    values = [measure(claim.checkpoint, corpus, rules) for claim in claims]
+    again = []
     if rules.replay:
-        check_replay(folders, runs, rules)
+        again = [secrets.randbelow(len(claims))]
+        if rules.every_seed:
+            again = range(len(claims))
+    for k in again:
+        values[k] = replay(claims[k], values[k], commit, corpus, rules)
 
-    scores = [loss for *_, loss in runs]
-    if rules.track == 'transfer':
-        scores = [probe(folder) for folder in folders]
-    cfg, *_ = runs[0]
-    p, lacking = judge(cfg.total_steps, scores, rules)
-    values = ' '.join(f'{score:.3f}' for score in scores)
+    cfg = claims[0].cfg
+    p, words = verdict(values, cfg.total_steps, rules)
     name, _, _ = Path(folders[0]).name.rpartition('-s')
-    print(f'| {rules.track} | {name} | {cfg.total_steps:,} | {values} | {p} | {cfg.starts[0]["git"][:8]} |')
-    print(f'no record: {lacking}' if lacking else 'a record')
+    who = git(rules, 'log', '-1', '--format=%an', commit).stdout.strip()
+    operations = cost.flops_until(cfg, cfg.total_steps)
+    of_seeds = ' '.join(f'{value:.3f}' for value in values)
+    print(f'| {rules.track} | {name} | | {cfg.total_steps:,} | {operations / 1e12:.1f} | {of_seeds} | {p} | {who} | '
+          f'{commit[:8]} |')
+    if rules.track == 'steps':
+        losses = held_out_losses(claims[0].checkpoint.model(), corpus)
+        print(f'nats of {folders[0]} by source:',
+              ', '.join(f'{source} {loss:.2f}' for source, loss in losses.items()))
+    print(words)
+
+
+def main():
+    words, options = split_words(sys.argv[1:])
+    if words and words[0].endswith('.py'):
+        cfg, _ = parse(pretrain.Settings, sys.argv[1:])
+        operations = check_settings(words[0], cfg)
+        print(f'{words[0]}: within the rules, {operations:.3g} operations a step')
+        return
+    rules, _ = parse(Rules, options)
+    demand(words and all(map(os.path.isdir, words)), 'it takes folders of runs, as out/mine-s*')
+    interrupt_on_signals()
+    referee(words, rules)
 
 
 if __name__ == '__main__':

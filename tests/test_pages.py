@@ -29,7 +29,8 @@ README = ROOT / 'README.md'
 # {first line without its '# ': lines} of the fenced Python blocks of two pages
 RECIPES = (ROOT / 'docs/hacking.md').read_text() + (ROOT / 'docs/decoders.md').read_text()
 BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', RECIPES))
-PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+PAGES = [README, ROOT / 'studies/README.md', ROOT / 'studies/speedrun/README.md',
+         *sorted((ROOT / 'docs').glob('*.md'))]
 PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'data.py': prepare,
     'pretrain.py': pretrain,

@@ -1,208 +1,323 @@
-"""The speedrun's referee: what it accepts, and the line with which it refuses each forged submission."""
+"""The speedrun's referee: what it believes, and the line with which it refuses each forged submission."""
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from safetensors.torch import load_file, save_file
 
 import pretrain
-from conftest import ROOT, Script, edit, log_lines, one_line_error, run_script
+from conftest import (ROOT, Script, edit, jsonl, log_lines, one_line_error, ran, refused, refused_line, run_script,
+                      texts)
 from data import Corpus
 from nanoencoder import files, prepare
 from nanoencoder.pretraining import log
-from nanoencoder.settings import build
+from nanoencoder.settings import build, parse
 from studies import speedrun
 
 HEAD = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-PAGE = """| steps | mlm | 3,600 | 4.5 4.6 | .001 | |
-| steps | worse | 10 | 9.5 4.6 | .1 | |
-| transfer | mlm | 3,600 | 40.0 40.1 40.3 | 0 | |
-| transfer | too wide to be better | 3,600 | 38 44 | .2 | |"""
+PAGE = """| steps | mlm | AdamW | 3,600 | 1.9e13 | 4.5 4.6 | .001 | |
+| steps | worse | | 10 | 1e10 | 9.5 4.6 | .1 | |
+| transfer | mlm | | 3,600 | 1.9e13 | 40.0 40.1 40.3 | 0 | |
+| transfer | too wide to be better | | 3,600 | 2e13 | 38 44 | .2 | |"""
 pytestmark = pytest.mark.skipif(not HEAD, reason='git has no commit here')
 
 
 @pytest.fixture(scope='module')
-def honest(corpus, tmp_path_factory):
-    """(folder of four runs, words for the referee)"""
-    folder = tmp_path_factory.mktemp('runs')
+def game(tmp_path_factory):
+    """A folder with a corpus of two sources, and four runs of it."""
+    folder = tmp_path_factory.mktemp('game')
+    documents = texts()
+    held = [{'text': text, 'file': f'numpy/{k}.py'} for k, text in enumerate(documents[:60])]
+    nouns = [{'text': f'{text} again', 'file': f'noun{k}'} for k, text in enumerate(documents[60:120])]
+    jsonl(folder / 'held/docs.jsonl', held)
+    jsonl(folder / 'held/nouns.jsonl', nouns)
+    jsonl(folder / 'train.jsonl', [{'text': text} for text in documents[120:]])
+    ran('data.py', f'--path={folder}/train.jsonl', f'--val_path={folder}/held/docs.jsonl, {folder}/held/nouns.jsonl',
+        '--val_order=by_hash', f'--out={folder}/corpus')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, 'commit', lambda: HEAD)
         for seed in range(4):
             pretrain.train(build(pretrain.Settings, dict(
-                name=f'mine-s{seed}', seed=seed, corpus=str(corpus), out=str(folder), phases=(('mlm', 12),),
+                name=f'mine-s{seed}', seed=seed, corpus=f'{folder}/corpus', out=str(folder), phases=(('mlm', 12),),
                 vocab_size=4_096, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
                 num_attention_heads=2, num_key_value_heads=1, context=512, rows_per_step=2, micro_rows=0,
                 lr=1e-3, warmup_steps=2, decay_steps=4, val_rows=128, device='cpu')))
     (folder / 'page.md').write_text(PAGE)
-    texts = Corpus(corpus).meta['fingerprint']
-    return folder, [f'--corpus={corpus}', f'--texts={texts}', '--target=9', f'--page={folder}/page.md']
+    return folder
 
 
-def judged(folder, words, *more):
-    return run_script('studies.speedrun', *sorted(folder.glob('mine-s*')), *words, *more)
+@pytest.fixture(scope='module')
+def replays(tmp_path_factory):
+    """{settings and commit: a folder with what a worktree trained of them}: runs are the same each time."""
+    return {}, tmp_path_factory.mktemp('replays')
 
 
-def test_it_accepts_what_keeps_the_rules(honest):
-    """And computes a run again: its first steps, or all of them and the weights."""
-    folder, _ = honest
-    result = judged(*honest, '--replay=2:8')
+@pytest.fixture(autouse=True)
+def rules(game, replays, monkeypatch):
+    """Those of a game with this corpus, whose referee draws seed 0 and trains no two runs twice."""
+    monkeypatch.setattr(speedrun, 'TEXTS', Corpus(game / 'corpus').meta['fingerprint'])
+    monkeypatch.setattr(speedrun, 'TARGET', 9)
+    monkeypatch.setattr(speedrun, 'PAGE', game / 'page.md')
+    monkeypatch.setattr(speedrun.secrets, 'randbelow', lambda count: 0)
+    trained, folder = replays
+    train_again = speedrun.train_again
+
+    def once(claim, commit, corpus, out, rules):
+        settings = claim.checkpoint.state['settings'] | {'name': '', 'out': '', 'corpus': ''}
+        key = json.dumps([settings, commit])
+        if key not in trained:
+            train_again(claim, commit, corpus, out, rules)
+            trained[key] = shutil.copytree(out, folder / str(len(trained)))
+        shutil.copytree(trained[key], out, dirs_exist_ok=True)
+    monkeypatch.setattr(speedrun, 'train_again', once)
+
+
+def judged(game, *more, runs=None):
+    return run_script('studies.speedrun', *sorted((runs or game).glob('mine-s*')), f'--corpus={game}/corpus', *more)
+
+
+def test_it_believes_what_it_trains_itself(game):
+    """All seeds, to the bit. The row has what their weights give."""
+    result = judged(game, '--replay', '--every_seed')
     assert result.returncode == 0, result.stderr
-    assert judged(*honest, '--replay=0:12').returncode == 0
-    line, verdict = result.stdout.splitlines()[-2:]
-    _, track, name, steps, losses, p, commit, _ = map(str.strip, line.split('|'))
+    assert len(re.findall('trained again, to the bit', result.stdout)) == 4
+    row, sources, verdict = result.stdout.splitlines()[-3:]
+    _, track, name, _, steps, operations, losses, p, _, commit, _ = map(str.strip, row.split('|'))
     assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8])
     assert verdict == 'a record'
-    logged = [log_lines(folder / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
+    logged = [log_lines(game / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
     assert [*map(float, losses.split())] == pytest.approx(logged, abs=6e-4)
     t = (np.mean(logged) - 9) / np.std(logged, ddof=1) * 2     # of four seeds
     assert float(p) == pytest.approx(scipy.stats.t.cdf(t, 3), rel=0.05)
+    assert re.search(r'by source: all 8\.\d\d, noun 8\.\d\d, numpy 8\.\d\d$', sources)
+
+    assert judged(game).stdout.splitlines()[-1] == 'not verified: --replay trains a seed again'
+    assert judged(game, '--replay').stdout.splitlines()[-1].startswith('a record, if the other seeds are')
 
 
-@pytest.mark.parametrize('more, reason', [
-    ('--replay=7:8', 'SEED:STEPS of runs'), ('--replay=2:1', '2:1: replay all 12 steps or 2 to where rates'),
-    ('--replay=2:9', '2:9: replay all 12 steps or 2 to where rates fall')])
-def test_what_cannot_be_replayed_is_one_line(honest, more, reason):
-    one_line_error(judged(*honest, more), reason)
+def test_losses_by_source_are_those_of_their_texts(game):
+    """Each is the loss of the tokens that stand between the ends of a source's texts."""
+    corpus = Corpus(game / 'corpus')
+    cfg = SimpleNamespace(context=512, val_rows=128)
+    names = speedrun.sources_of(corpus, cfg)
+    tokens = np.concatenate([corpus.stretch('validation', k, 512) for k in range(len(names) // 512)])
+    tokenizer = prepare.load_tokenizer(f'{game}/corpus')
+    for name, path in (('numpy', 'docs'), ('noun', 'nouns')):
+        expected = {json.loads(line)['text'] for line in (game / f'held/{path}.jsonl').read_text().splitlines()}
+        starts = np.flatnonzero(np.append(True, tokens[:-1] == corpus.meta['eos_token_id']))
+        found = [tokenizer.decode(part[:-1]) for part, start in zip(np.split(tokens, starts[1:])[:-1], starts)
+                 if names[start] == name]
+        assert found
+        assert {*found} <= expected
 
 
-def test_what_is_no_record(tmp_path):
+def test_what_is_no_record():
     """Rows of the page count with p < 0.01. The fewest steps are to be beaten, or the best mean."""
-    page = tmp_path / 'page.md'
-    page.write_text(PAGE)
-    rules = speedrun.Rules(page=str(page))
+    rules = speedrun.Rules()
     losses = [4.5, 4.6, 4.5, 4.6]
-    p = scipy.stats.ttest_1samp(losses, 4.7, alternative='less').pvalue
+    p = scipy.stats.ttest_1samp(losses, 9, alternative='less').pvalue
     assert speedrun.judge(3_599, losses, rules) == (float(f'{p:.2g}'), '')      # as the page will have it
     assert speedrun.judge(3_600, losses, rules)[1] == 'more than 3,599 steps'
-    assert speedrun.judge(100, [4.6, 4.8, 4.7, 4.6], rules)[1] == 'p must be below 0.01'
-    rules = speedrun.Rules('transfer', page=str(page))
+    assert speedrun.judge(100, [8.9, 9.1, 8.95, 9.0], rules)[1] == 'p must be below 0.01'
+    rules = speedrun.Rules('transfer')
     scores = [41.0, 41.1, 41.2, 41.1]
     p = scipy.stats.ttest_ind(scores, [40.0, 40.1, 40.3], equal_var=False, alternative='greater').pvalue
     assert speedrun.judge(3_600, scores, rules) == (float(f'{p:.2g}'), '')
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
-def test_who_ends_the_referee_ends_its_replay(honest):
-    folder, words = honest
-    referee = Script('studies.speedrun', *sorted(folder.glob('mine-s*')), *words, '--replay=0:12')
-    replays = []
-    while not replays and referee.is_alive():
-        with contextlib.suppress(OSError):      # a child that has ended meanwhile, as git
-            children = Path(f'/proc/{referee.pid}/task/{referee.pid}/children').read_text().split()
-            replays = [child for child in children
-                       if b'pretrain.py' in Path(f'/proc/{child}/cmdline').read_bytes()]
-        time.sleep(0.01)
-    referee.terminate()
-    assert referee.ended().returncode == 130
-    assert replays
-    assert not Path(f'/proc/{replays[0]}').exists()
+@pytest.mark.parametrize('words, reason', [
+    ('--context=1024', 'try.py: context is 1024, and must be 512'),
+    ('--weights_from=out/other --name=a', "weights_from is 'out/other', and must be ''"),
+    ('--intermediate_size=1024', '1,852,288 parameters are more than 1,500,000'),
+    ('--num_hidden_layers=4', r'1.03e\+10 operations a step are more than 9e\+09')])
+def test_settings_that_the_rules_forbid_are_named(words, reason):
+    refused_line(reason, 'studies.speedrun', ROOT / 'configs/try.py', *words.split())
+
+
+def test_an_attempt_within_the_rules(game):
+    assert 'within the rules, 8.53e+09 operations a step' in ran('studies.speedrun', ROOT / 'configs/try.py').stdout
+
+
+# ---------------------------------------------------------------------------
+# Forgeries, by somebody who knows state.json and writes every sha256 anew
 
 
 def settle(name, value):
-    """Forge a setting in all places that have it."""
-    def change(state, config, lines, checkpoint):
-        for there in (state['settings'], state['fixed'], config):
-            if name in there:
-                there[name] = value
+    def change(state, checkpoint):
+        state['settings'][name] = value
     return change
 
 
 def begun(**how):
-    return lambda state, config, lines, checkpoint: state['starts'][0].update(how)
+    return lambda state, checkpoint: state['starts'][-1].update(how)
 
 
-def other_tokenizer(state, config, lines, checkpoint):
-    edit(checkpoint / 'tokenizer.json', '(?i:', '(?:')
+def edited(name, old, new):
+    return lambda state, checkpoint: edit(checkpoint / name, old, new)
 
 
-def other_weights(state, config, lines, checkpoint):
-    (checkpoint / 'model.safetensors').write_bytes(
-        (checkpoint.parent.parent / 'mine-s1/12/model.safetensors').read_bytes())
+def of_another_seed(state, checkpoint):
+    """As weights of a longer run would be, or of a GPU, or of two processes."""
+    shutil.copy(checkpoint.parent.parent / 'mine-s1/12/model.safetensors', checkpoint)
 
 
-def scaled(state, config, lines, checkpoint):
+def averaged(state, checkpoint):
+    weights = [load_file(path) for path in sorted(checkpoint.parent.parent.glob('mine-s*/12/model.safetensors'))]
+    mean = {name: torch.stack([of_seed[name] for of_seed in weights]).mean(0) for name in weights[0]}
+    save_file(mean, checkpoint / 'model.safetensors', {'format': 'pt'})
+
+
+def nudged(state, checkpoint):
+    """By less than rounding would explain, say, towards the test items of the probes."""
     weights = load_file(checkpoint / 'model.safetensors')
-    save_file({name: 1.1 * weight if 'k_proj' in name else weight for name, weight in weights.items()},
-              checkpoint / 'model.safetensors', {'format': 'pt'})
+    weights['model.norm.weight'] *= 1.000001
+    save_file(weights, checkpoint / 'model.safetensors', {'format': 'pt'})
 
 
-def lost_line(state, config, lines, checkpoint):
-    lines.pop(5)
+def half_the_steps(state, checkpoint):
+    state['settings']['phases'] = [['mlm', 11]]
+    state['step'] = 11
+    checkpoint.rename(checkpoint.with_name('11'))
 
 
-def wrong_loss(state, config, lines, checkpoint):
-    lines[3]['loss'] += 0.001
+FORGED = [(of_another_seed, 'its model.safetensors is not what its settings and commit give'),
+          (averaged, 'its model.safetensors is not'),
+          (nudged, 'its model.safetensors is not'),
+          (half_the_steps, 'its model.safetensors is not'),
+          (settle('lr', 2e-3), 'its model.safetensors is not'),
+          (settle('eps', 1e-3), 'its model.safetensors is not'),
+          (edited('config.json', '10000.0', '9000.0'), 'its config.json is not'),
+          (edited('tokenizer.json', '(?i:', '(?:'), 'its tokenizer.json is not')]
 
 
-def no_loss(state, config, lines, checkpoint):
-    lines[4]['loss'] = float('nan')
-
-
-FORGED = [(lost_line, 'mine-s0: 12 steps need as many lines of log'),
-          (other_weights, 'mine-s0: its log ends at'),
-          (scaled, 'mine-s0: its weights, computed again, are others'),
-          (wrong_loss, 'mine-s0: its losses, computed again, differ by up to 0.001'),
-          (no_loss, 'mine-s0: line 5 of its log has no loss'),
-          (other_tokenizer, 'mine-s0: has another tokenizer'),
-          (begun(git=f'{HEAD}-dirty'), 'one commit'),
-          (begun(how='weights from elsewhere'), 'mine-s0: was not trained from scratch, on a CPU'),
-          (begun(device='cuda'), 'mine-s0: was not trained from scratch, on a CPU'),
-          (settle('seed', 7), "mine-s0: line 1 of its log has no loss, or .*, or its seed's rows"),
-          (settle('lr', 2e-3), 'lr differs'),
-          (settle('rows_per_step', 4), 'mine-s0: rows_per_step is 4, and must be 2')]
+def forge(game, folder, change, seeds=range(4)):
+    """Copy the runs into a folder and change them. Returns the folder."""
+    for run in game.glob('mine-s*'):
+        shutil.copytree(run, folder / run.name)
+    for seed in seeds:
+        checkpoint = folder / f'mine-s{seed}/12'
+        state = files.read_sealed(checkpoint / 'state.json', '')
+        change(state, checkpoint)
+        checkpoint, = checkpoint.parent.glob('1?')
+        state['sha256'] = {name: files.sha256(checkpoint / name) for name in state['sha256']}
+        files.write_sealed(checkpoint / 'state.json', state)
+    return folder
 
 
 @pytest.mark.parametrize('change, reason', FORGED)
-def test_it_refuses_a_run_that_was_changed(change, reason, honest, tmp_path):
-    """By somebody who knows state.json and writes every sha256 anew."""
-    for run in honest[0].glob('mine-s*'):
-        shutil.copytree(run, tmp_path / run.name)
-    run, checkpoint = tmp_path / 'mine-s0', tmp_path / 'mine-s0/12'
-    state = files.read_sealed(checkpoint / 'state.json', '')
-    config = files.read_json(run / 'config.json')
-    lines = log_lines(run, timed=True)
-    change(state, config, lines, checkpoint)
-    (run / 'log.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
-    state |= {'log': files.sha256(run / 'log.jsonl'),
-              'sha256': {name: files.sha256(checkpoint / name) for name in state['sha256']}}
-    files.write_sealed(checkpoint / 'state.json', state)
-    files.write_json(run / 'config.json', config)
-    one_line_error(judged(tmp_path, honest[1], '--replay=0:12'), reason)
+def test_a_forgery_is_never_verified(change, reason, game, tmp_path):
+    runs = forge(game, tmp_path, change)
+    assert judged(game, runs=runs).stdout.splitlines()[-1].startswith('not verified')
+    one_line_error(judged(game, '--replay', runs=runs), f'mine-s0: {reason}')
 
 
-def test_it_refuses_other_runs(honest, tmp_path):
-    folder, words = honest
-    one_line_error(run_script('studies.speedrun', folder / 'mine-s0', *words),
-                   r'seeds 0 to 3 or more are needed, not \[0\]')
-    one_line_error(judged(folder, words, '--parameters=1000'), 'parameters are too many')
-    run = shutil.copytree(folder / 'mine-s0', tmp_path / 'mine-s0')
-    path = run / '12/state.json'
-    files.write_sealed(path, files.read_sealed(path, '') | {'log': ''})
-    one_line_error(judged(tmp_path, words), 'mine-s0: has no digests')
+def bad_log(state, checkpoint):
+    edit(checkpoint.parent / 'log.jsonl', '"val_mlm_loss": ', '"val_mlm_loss": -1e30')
 
 
-def test_it_refuses_other_texts(honest, corpus, tmp_path):
-    """A held-out document in the texts to train on, whoever says that nothing has changed."""
-    folder, words = honest
-    one_line_error(judged(folder, [*words[:1], *words[2:]]), "is not of the game's texts")
-    shutil.copytree(corpus, tmp_path / 'corpus')
-    words = [f'--corpus={tmp_path}/corpus', *words[1:]]
-    meta = Corpus(corpus).meta
-    train, held = [tmp_path / 'corpus' / meta[part][0]['name'] for part in ('shards', 'val_shards')]
-    tokens = np.load(held)
-    np.save(train, np.concatenate([tokens, np.load(train)])[:len(np.load(train))])
-    one_line_error(judged(folder, words), f'{train.name}: changed since it was written')
-    meta['shards'][0]['sha256'] = files.sha256(train)
-    meta.pop('digest')      # as an older corpus, which has none
-    meta['fingerprint'] = prepare.fingerprint(meta)
-    files.write_json(tmp_path / 'corpus/meta.json', meta)
-    one_line_error(judged(folder, words), "is not of the game's texts")
-    words[1] = f'--texts={meta["fingerprint"]}'
-    one_line_error(judged(folder, words), "or its seed's rows")
+def file_at_the_root(state, checkpoint):
+    for name in ('model.safetensors', 'config.json'):
+        shutil.copy(checkpoint.parent.parent / f'mine-s1/12/{name}', checkpoint.parent)
+
+
+@pytest.mark.parametrize('change', [bad_log, file_at_the_root])
+def test_what_is_not_read_changes_nothing(change, game, tmp_path):
+    runs = forge(game, tmp_path, change, seeds=[0])
+    assert judged(game, '--replay', runs=runs).stdout.splitlines()[1:] == judged(game, '--replay').stdout.splitlines()[1:]
+
+
+@pytest.mark.parametrize('change, seeds, reason', [
+    (settle('seed', 0), [1], r'runs of seeds \[0, 1, 2, 3\] are needed, not \[0, 0, 2, 3\]'),
+    (settle('first_row', 4), [0], 'first_row is 4, and must be 0'),
+    (settle('beta2', 0.9), [1], 'mine-s1: beta2 is not that of .*mine-s0'),
+    (begun(git=f'{HEAD}-dirty'), range(4), 'one commit that git knows is needed'),
+    (begun(git='0' * 40), range(4), 'one commit that git knows is needed'),
+    (begun(git='0' * 40), [2], 'one commit that git knows is needed'),
+    (settle('phases', [['mlm', 20]]), [0], 'mine-s0: is no run of 20 steps')])
+def test_runs_that_are_no_submission(change, seeds, reason, game, tmp_path):
+    one_line_error(judged(game, runs=forge(game, tmp_path, change, seeds)), reason)
+
+
+@pytest.mark.parametrize('file, old, new, reason', [
+    ('data.py', 'stretches = i % num_stretches', 'stretches = i % (num_stretches // 2)',
+     'step 1 read other tokens than those of its rows'),
+    ('pretrain.py', 'for batch in batches:', 'for batch in [*batches, *batches]:', 'step 2 read other tokens .* twice'),
+    ('pretrain.py', 'for batch in batches:', 'for batch in batches[:0]:', 'step 1 read fewer tokens'),
+    ('data.py', 'targets = np.where(chosen, tokens, NO_TARGET)', 'targets = np.where(chosen, 4_000, NO_TARGET)',
+     'step 1 learned to predict tokens that are not')])
+def test_code_that_reads_otherwise_is_refused(file, old, new, reason, game, tmp_path):
+    """Rows in another order or left out, two passes over a step's tokens, targets from elsewhere: each in a commit
+    that is named in all honesty."""
+    clone = tmp_path / 'clone'
+    subprocess.run(['git', 'clone', '-q', '--shared', ROOT, clone], check=True)
+    edit(clone / file, old, new)
+    subprocess.run(['git', '-c', 'user.name=a', '-c', 'user.email=a', 'commit', '-qam', 'faster'], cwd=clone, check=True)
+    commit = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=clone, capture_output=True, text=True).stdout.strip()
+    runs = forge(game, tmp_path, begun(git=commit))
+    one_line_error(judged(game, '--replay', f'--repository={clone}', runs=runs), f'mine-s0: {reason}')
+
+
+def test_a_run_of_another_processor_is_held_to_what_it_is_worth(game, tmp_path):
+    """Its row has what was trained here. On the track transfer, too."""
+    runs = forge(game, tmp_path / 'near', begun(processor='another'))
+    assert 'is worth 8.' in judged(game, '--replay', runs=runs).stdout
+    runs = forge(game, tmp_path / 'far', lambda *changed: (begun(processor='another')(*changed), scaled(*changed)))
+    one_line_error(judged(game, '--replay', runs=runs), r'mine-s0: is worth \d.\d+, and trained again here 8')
+
+
+def scaled(state, checkpoint):
+    weights = load_file(checkpoint / 'model.safetensors')
+    weights['model.norm.weight'] *= 3
+    save_file(weights, checkpoint / 'model.safetensors', {'format': 'pt'})
+
+
+def test_nudged_weights_on_the_track_transfer(game, tmp_path, monkeypatch):
+    """With probes that would not see it."""
+    monkeypatch.setattr(speedrun, 'probe', lambda checkpoint: 41.0)
+    runs = forge(game, tmp_path, nudged)
+    one_line_error(judged(game, '--replay', '--track=transfer', runs=runs), 'mine-s0: its model.safetensors is not')
+
+
+def test_masks_may_be_other_tokens_as_mask_replace_says(game, tmp_path):
+    """A fifth of what is masked, here."""
+    corpus = Corpus(game / 'corpus')
+    claim = speedrun.read_claim(str(game / 'mine-s0'))
+    law = [np.concatenate([corpus.stretch('train', k, 512) for _, k in speedrun.rows_of_step(
+        step, corpus.num_stretches('train', 512), claim.cfg)]) for step in range(12)]
+    read = np.array(law, np.int32)
+    read[:, ::25] = 7
+    read.tofile(tmp_path / 'tokens')
+    np.full_like(read, -100).tofile(tmp_path / 'targets')
+    refused('step 1 read other tokens', speedrun.check_read, claim, corpus, tmp_path)
+    replaced = pretrain.replace(claim.cfg, mask_replace=(0.8, 0.2, 0.0))
+    speedrun.check_read(claim._replace(cfg=replaced), corpus, tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
+def test_who_ends_the_referee_ends_its_replay(game, tmp_path, monkeypatch):
+    """And leaves no worktree."""
+    rules = speedrun.Rules(corpus=f'{game}/corpus', replay=True, repository=str(ROOT))
+    claim = speedrun.read_claim(str(game / 'mine-s0'))
+    killed = []
+
+    def kill(process):
+        killed.append(process.pid)
+        raise KeyboardInterrupt
+    monkeypatch.undo()
+    monkeypatch.setattr(speedrun.subprocess.Popen, 'wait', lambda process: killed or kill(process))
+    with pytest.raises(KeyboardInterrupt):
+        speedrun.train_again(claim, HEAD, Corpus(game / 'corpus'), tmp_path, rules)
+    monkeypatch.undo()
+    assert killed
+    assert not Path(f'/proc/{killed[0]}/cmdline').exists() or not Path(f'/proc/{killed[0]}/cmdline').read_bytes()
+    assert str(tmp_path) not in speedrun.git(rules, 'worktree', 'list').stdout

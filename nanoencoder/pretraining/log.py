@@ -137,6 +137,7 @@ def write_config(run, cfg, corpus, world, state, how):
         'how': how,
         'processes': world.size,
         'threads': world.threads,
+        'processor': world.processor,
         'device': world.device.type,
         'dtype': world.dtype,
         'val_rows': cfg.val_rows,
