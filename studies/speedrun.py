@@ -255,7 +255,8 @@ def check_read(claim, corpus, out):
         rows = rows_of_step(step, num_stretches, cfg)
         law = np.concatenate([corpus.stretch('train', k, cfg.context) for _, k in rows])
         here = slice(step * size, (step + 1) * size)
-        demand(len(read[here]) == size, claim.folder, f'step {step + 1:,} read fewer tokens than its rows have')
+        demand(len(read[here]) == size, claim.folder,
+               f'step {step + 1:,} read fewer tokens than its rows have')
         others = (read[here] != law) & (read[here] != corpus.meta['mask_token_id'])
         demand(others.sum() <= most, claim.folder,
                f'step {step + 1:,} read other tokens than those of its rows, or read them twice')
@@ -349,8 +350,8 @@ def referee(folders, rules):
     who = git(rules, 'log', '-1', '--format=%an', commit).stdout.strip()
     operations = cost.flops_until(cfg, cfg.total_steps)
     of_seeds = ' '.join(f'{value:.3f}' for value in values)
-    print(f'| {rules.track} | {name} | | {cfg.total_steps:,} | {operations / 1e12:.1f} | {of_seeds} | {p} | {who} | '
-          f'{commit[:8]} |')
+    print(f'| {rules.track} | {name} | | {cfg.total_steps:,} | {operations / 1e12:.1f} | {of_seeds} | {p} | '
+          f'{who} | {commit[:8]} |')
     if rules.track == 'steps':
         losses = held_out_losses(claims[0].checkpoint.model(), corpus)
         print(f'nats of {folders[0]} by source:',
