@@ -12,7 +12,7 @@ import json
 import re
 from pathlib import Path
 
-from nanoencoder.files import json_lines, read_sealed, sha256, whole, write_sealed
+from nanoencoder.files import changed_files, json_lines, read_sealed, sha256, whole, write_sealed
 from nanoencoder.settings import flat
 
 SCORED = ('validation', 'test')     # the splits that have predictions
@@ -66,12 +66,8 @@ def read_about(folder):
 def check_predictions(folder, about):
     """Compare a run's predictions with run.json.
     ValueError if a file is gone or has changed: then there is no score."""
-    for name, written in about['sha256'].items():
-        path = folder / name
-        if not path.exists():
-            raise ValueError(f'{folder}: its predictions {name} are gone, so there is no score; {ADVICE}')
-        if sha256(path) != written:
-            raise ValueError(f'{path}: changed since it was written; {ADVICE}')
+    for name in changed_files(folder, about['sha256']):
+        raise ValueError(f'{folder / name}: missing or changed since it was written; {ADVICE}')
 
 
 def read_predictions(folder, split):

@@ -518,9 +518,9 @@ def test_edited_and_deleted_predictions_have_no_score(predictions):
     advice = 'changed since it was written; remove its folder, and fine-tune again'
     predicted = folder / 'test.jsonl.gz'
     flip(predicted)
-    refused_line(f'{predicted}: {advice}', *asked(predictions, 'table'))
+    refused_line(f'{predicted}: missing or {advice}', *asked(predictions, 'table'))
     predicted.unlink()
-    refused_line(f'{folder}: its predictions test.jsonl.gz are gone', *asked(predictions, 'table'))
+    refused_line(f'{predicted}: missing or {advice}', *asked(predictions, 'table'))
     about = folder / 'run.json'
     edit(about, 'fp32', 'fp16')
     refused_line(f'{about}: {advice}', *asked(predictions, 'table'))
