@@ -39,17 +39,15 @@ from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, w
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check_value, free, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
-from nanoencoder.tasks.models import check_export, describe, reading_length, save_encoder, saved_folder
+from nanoencoder.tasks.models import (Scoring, check_export, describe, reading_length, save_encoder,
+                                      saved_folder)
 from nanoencoder.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
-class Settings(tasks.Task):
+class Settings(tasks.Task, Scoring):
     # `fixes` says what another value would change: a run's numbers (the default), its rows, or nothing
-    model: str = free('')        # a checkpoint, a hub id, or a run: its newest checkpoint
     untrained: bool = free(False)    # the sizes and tokenizer of `model`; new weights
-    name: str = free('')         # of the model in predictions; empty: its run's
-    variant: str = free('')      # +<variant> is added to that name and to its study's row
     # controls: another encoder of the same weights, to be given a variant
     causal: bool = False                             # keep the causal mask on; bidirectional in the paper
     layers: int = setting(-1, -1)                    # only the first of the model's, then its norm; -1: all
@@ -68,12 +66,8 @@ class Settings(tasks.Task):
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
     weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, loses small updates
-    tokens_at_once: int = free(16_384, 1)  # a batch takes several passes
     recompute: bool = free(False)    # activations, to save memory
-    device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))
-    dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
     save_model: bool = free(False)   # also write fine-tuned/<the same path>
-    predictions: str = free('predictions')
 
     def __post_init__(self):
         object.__setattr__(self, 'matrix_lr_ratio', ratio_of(self))

@@ -26,10 +26,10 @@ from nanoencoder.files import locked, read_json
 from nanoencoder.metrics import both_scores
 from nanoencoder.predictions import is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
-from nanoencoder.settings import check, flat, free, of_rows, parse, run_main, setting
+from nanoencoder.settings import check, flat, of_rows, parse, run_main, setting
 from nanoencoder.tasks.files import Source, read_table
 from nanoencoder.tasks.kind import Example, framed, pack, room
-from nanoencoder.tasks.models import describe, reading_length
+from nanoencoder.tasks.models import Scoring, describe, reading_length
 from nanoencoder.tasks.task import fingerprint, get
 
 # scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han
@@ -38,20 +38,13 @@ SPACELESS = re.compile('[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 
 
 @dataclass(frozen=True)
-class Settings(Source):
-    model: str = free('')       # a checkpoint, a hub id, or a run: its newest checkpoint
+class Settings(Source, Scoring):
     test: str = of_rows('test')                     # name of the split or file
     good: str = of_rows('sentence_good')            # columns: the sentence that should be likelier
     bad: str = of_rows('sentence_bad')
     group: str = of_rows('')                        # column of the sets, which count alike; empty: one set
     likelihood: str = setting('', choices=('', 'causal', 'pseudo', 'pseudo-token'))  # empty: the model's own
     max_length: int = setting(0, 0)                 # tokens; 0: as the authors, round(0.99 x the context)
-    name: str = free('')        # of the model in predictions; empty: its run's
-    variant: str = free('')     # +<variant> is added to that name
-    tokens_at_once: int = free(16_384, 1)
-    device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))
-    dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
-    predictions: str = free('predictions')
 
     # a model's folder in predictions is named by these, as finetune.py's are
     kind = 'MP'

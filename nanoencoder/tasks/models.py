@@ -1,12 +1,25 @@
 """The model that a task is given: what run.json says of it, and the folder that a tuned one is saved to."""
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from nanoencoder import huggingface
 from nanoencoder.files import whole, write_sealed
 from nanoencoder.predictions import about_run, run_folder
+from nanoencoder.settings import free, setting
 
 # transformers' name for what the outputs of a text's head mean, by the kind's loss
 PROBLEM_TYPES = {'labels': None, 'squares': 'regression'}   # None: one of several labels, its default
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Which model is scored on a task, where it is computed, and what its predictions are called."""
+    model: str = free('')       # a checkpoint, a hub id, or a run: its newest checkpoint
+    name: str = free('')        # of the model in predictions; empty: its run's
+    variant: str = free('')     # +<variant> is added to that name and to its study's row
+    tokens_at_once: int = free(16_384, 1)   # a batch takes several passes
+    device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))
+    dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
+    predictions: str = free('predictions')
 
 
 def describe(checkpoint, sizes, cfg, is_untrained=False):
