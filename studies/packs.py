@@ -56,9 +56,9 @@ def find_runs(folder):
     those packed runs that have no folder."""
     root = Path(folder, 'runs')
     there = set()
-    for place, about, load in evaluate.find_runs(root):
-        there.add(place)
-        yield place, about, load
+    for run in evaluate.find_runs(root):
+        there.add(run[0])
+        yield run
     for path in sorted(root.glob('*.jsonl.gz')):
         with gzip.open(path) as file:
             for line in file:
@@ -66,6 +66,12 @@ def find_runs(folder):
                 place = root / content['run']
                 if place not in there:
                     yield place, content['about'], functools.partial(packed_scores, line)
+
+
+def find_checked(folder):
+    """Yield the same. ValueError if a pack is not as sha256.json says, or that is not there."""
+    check_packed(folder)
+    return find_runs(folder)
 
 
 def packed_scores(line):
@@ -76,13 +82,12 @@ def packed_line(root, place, about, scores):
     """Return the line that a pack has of a run."""
     kept = {'name': scores['name']}
     for split in SCORED:
-        standard = dict(scores[split]['standard'])
-        standard['ids'] = evaluate.key_of(standard['ids'])
+        standard = scores[split]['standard']
+        ids = evaluate.key_of(standard['ids'])
         score = scores[split]['paper']['score']
-        kept[split] = {'paper': {'score': score}, 'standard': standard}
+        kept[split] = {'paper': {'score': score}, 'standard': standard | {'ids': ids}}
     about = {name: about[name] for name in PACKED if about.get(name)}
-    run = str(place.relative_to(root))
-    line = {'run': run, 'scores': kept, 'about': about}
+    line = {'run': str(place.relative_to(root)), 'scores': kept, 'about': about}
     return json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n'
 
 
@@ -105,12 +110,15 @@ def write_packs(folder):
     rows = []
     for place, about, load in find_runs(folder):
         run = evaluate.make_run(place, about, load, evaluate.Settings())
-        origin = '' if run.origin is None else run.origin
-        name = 'other' if run.origin is None else plain_name(f's{origin}', place)
+        origin = ''
+        name = 'other'
+        if run.origin is not None:
+            origin = run.origin
+            name = plain_name(f's{origin}', place)
         packs.setdefault(name, []).append(packed_line(root, place, about, load()))
         row = (run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
                f'{run.validation:.6f}', f'{run.test:.6f}', run.folder)
-        rows.append([str(value) for value in row])
+        rows.append([*map(str, row)])
     logs = [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     tables = {'scores.csv': pandas.DataFrame(sorted(rows), columns=COLUMNS),
               'losses.csv': losses.table(folder / 'losses.csv', logs)}
@@ -129,20 +137,26 @@ def write_packs(folder):
     print(f'{folder}: {len(rows):,} runs')
 
 
-def main():
-    words, options = split_words(sys.argv[1:])
+def evaluate_command(words, options, find, **settings):
+    """Do what evaluate.py does with a command line, on the runs that find(folder) yields.
+
+    words  a folder, and a command of evaluate.py"""
     cfg, _ = parse(evaluate.Settings, options)
     if not words:
-        raise ValueError('name a study, and maybe a command of evaluate.py: studies/small table')
+        raise ValueError('name a folder, and a command of evaluate.py: studies/small table')
     folder, *command = words
-    if not command:
-        pack(folder)
-        return
-    check_packed(folder)
+    cfg = replace(cfg, predictions=folder, **settings)
     problems = []
-    cfg = replace(cfg, predictions=f'{folder}/runs')
-    evaluate.run_command(command, cfg, problems, find_runs(folder))
+    evaluate.run_command(command, cfg, problems, find(folder))
     sys.exit(evaluate.warn(problems))
+
+
+def main():
+    words, options = split_words(sys.argv[1:])
+    if len(words) == 1 and not options:
+        pack(words[0])
+        return
+    evaluate_command(words, options, find_checked)
 
 
 if __name__ == '__main__':

@@ -82,12 +82,11 @@ class Evidence:
     def __init__(self, study):
         """Read what is in the study's folder. ValueError if a file is not as it was packed."""
         import pandas
-        packs.check_packed(study.folder)
         self.study = study
         self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=study.rules)
         self.problems = []      # in words: what is missing, while the rest goes on
         self.least_seeds = LEAST_SEEDS[study.rules]
-        found = evaluate.read_runs(self.cfg, self.problems, packs.find_runs(study.folder))
+        found = evaluate.read_runs(self.cfg, self.problems, packs.find_checked(study.folder))
         runs = [run for run in found if self.is_asked_for(run)]
         self.runs = evaluate.grouped(runs, 'model', 'dataset')
         self.about = {run.dataset: run for run in runs}     # any run of a dataset: its task, metric, data
