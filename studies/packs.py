@@ -32,6 +32,7 @@ from studies import losses
 # of run.json
 PACKED = ('method', 'weights', 'data', 'settings', 'grid', 'pretraining', 'checkpoint', 'tokenizer',
           'training_data', 'sizes', 'rows', 'scheme')
+# of evaluate.Run
 COLUMNS = ('model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder')
 
 
@@ -51,9 +52,12 @@ def check_packed(folder):
         raise ValueError(f'{path}: {why}; restore it, as from git')
 
 
-def find_runs(folder):
+def find_runs(folder, is_whole=False):
     """Yield (folder, run.json, a function that returns its scores) of each run in a study's runs/, then of
-    those packed runs that have no folder."""
+    those packed runs that have no folder. ValueError if a pack is not as sha256.json says. There is none
+    before the first pack and if one was killed, which `is_whole` refuses."""
+    if is_whole or Path(folder, 'sha256.json').exists():
+        check_packed(folder)
     root = Path(folder, 'runs')
     there = set()
     for run in evaluate.find_runs(root):
@@ -66,12 +70,6 @@ def find_runs(folder):
                 place = root / content['run']
                 if place not in there:
                     yield place, content['about'], functools.partial(packed_scores, line)
-
-
-def find_checked(folder):
-    """Yield the same. ValueError if a pack is not as sha256.json says, or that is not there."""
-    check_packed(folder)
-    return find_runs(folder)
 
 
 def packed_scores(line):
@@ -103,9 +101,6 @@ def pack(folder):
 def write_packs(folder):
     import pandas
     root = folder / 'runs'
-    listing = folder / 'sha256.json'
-    if listing.exists():    # none before the first pack, and none if one was killed
-        check_packed(folder)
     packs = {}      # {file's name: lines}
     rows = []
     for place, about, load in find_runs(folder):
@@ -116,13 +111,14 @@ def write_packs(folder):
             origin = run.origin
             name = plain_name(f's{origin}', place)
         packs.setdefault(name, []).append(packed_line(root, place, about, load()))
-        row = (run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
-               f'{run.validation:.6f}', f'{run.test:.6f}', run.folder)
-        rows.append([*map(str, row)])
+        written = replace(run, origin=origin, lr=lr_text(run.lr), validation=f'{run.validation:.6f}',
+                          test=f'{run.test:.6f}')
+        rows.append([str(getattr(written, name)) for name in COLUMNS])
     logs = [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     tables = {'scores.csv': pandas.DataFrame(sorted(rows), columns=COLUMNS),
               'losses.csv': losses.table(folder / 'losses.csv', logs)}
 
+    listing = folder / 'sha256.json'
     listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
     for name, lines in packs.items():
         with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw:
@@ -156,7 +152,7 @@ def main():
     if len(words) == 1 and not options:
         pack(words[0])
         return
-    evaluate_command(words, options, find_checked)
+    evaluate_command(words, options, functools.partial(find_runs, is_whole=True))
 
 
 if __name__ == '__main__':
