@@ -38,18 +38,15 @@ COLUMNS = ('model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'v
 
 def check_packed(folder):
     """ValueError unless a study's packs are as sha256.json says."""
-    listing = Path(folder, 'sha256.json')
-    digests = {}
-    if listing.exists():
-        digests = read_json(listing)
-    for path in sorted(Path(folder, 'runs').glob('*.jsonl.gz')):
+    folder = Path(folder)
+    listing = folder / 'sha256.json'
+    digests = read_json(listing) if listing.exists() else {}
+    for path in sorted(folder.glob('runs/*.jsonl.gz')):
         if str(path.relative_to(folder)) not in digests:
             raise ValueError(f'{listing}: lacks {path.name}, as when a packing was stopped; if that belongs '
                              f'there, rm -f {listing} and run studies/packs.py {folder}')
-    for name in changed_files(listing.parent, digests):
-        path = Path(folder, name)
-        why = 'changed since it was written' if path.exists() else 'No such file'
-        raise ValueError(f'{path}: {why}; restore it, as from git')
+    for name in changed_files(folder, digests):
+        raise ValueError(f'{folder / name}: missing or changed since it was written; restore it, as from git')
 
 
 def find_runs(folder, is_whole=False):

@@ -280,9 +280,9 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     content = flip(path, path.stat().st_size // 2)
     report = 'studies.report', toy
     for words in (report, ['studies.packs', toy], ['studies.packs', toy, 'table']):
-        refused_line(f'{path}: changed since it was written; restore it', *words)
+        refused_line(f'{path}: missing or changed since it was written; restore it', *words)
     path.unlink()
-    refused_line(f'{path}: No such file', *report)
+    refused_line(f'{path}: missing or changed', *report)
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
     refused_line(f'lacks s9.jsonl.gz, .* if that belongs there, rm -f .*packs.py {toy}', *report)
     (toy / 'sha256.json').unlink()      # as a kill of packs.py leaves it: no pack is to be removed
