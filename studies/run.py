@@ -204,9 +204,7 @@ def start_job(job, log, slot, actions):
     if actions.processes > 1 and not GPUS:
         environment['OMP_NUM_THREADS'] = '1'
     environment |= os.environ | {'LOCAL_RANK': str(slot)}
-    torchrun = actions.torchrun
-    if job.command[0] == BASELINES:
-        torchrun = ''
+    torchrun = '' if job.command[0] == BASELINES else actions.torchrun
     with open(log, 'w') as file:
         print(f'$ {shlex.join(job.command)}', file=file, flush=True)
         return start(*job.command, torchrun=torchrun, env=environment, stdin=subprocess.DEVNULL, stdout=file,
@@ -287,14 +285,13 @@ def dry_run(study, count):
           f'{computed * seeds:,} steps; {count:,} processes are left')
 
 
-def run_blocks(study, blocks, actions):
+def run_blocks(study, blocks, total, actions):
     """Run {seed: jobs}, and pack what each seed leaves. Returns how many jobs failed."""
     logs = study.folder / 'logs'
     logs.mkdir(exist_ok=True)
     about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(), 'gpus': GPUS}
     with open(study.folder / 'machine.jsonl', 'a') as file:
         file.write(json.dumps(about) + '\n')
-    total = sum(map(len, blocks.values()))
     numbers = itertools.count(1)
     began = time.monotonic()
 
@@ -330,18 +327,19 @@ def main():
             jobs = baselines(study, done) + jobs
         if jobs:
             blocks[seed] = jobs
+    all_jobs = [*itertools.chain(*blocks.values())]
     if actions.dry_run:
-        dry_run(study, sum(map(len, blocks.values())))
+        dry_run(study, len(all_jobs))
         return
 
     interrupt_on_signals()      # then run_jobs tells its processes to save
     failed = 0
-    scripts = {job.command[0] for job in itertools.chain(*blocks.values())}
+    scripts = {job.command[0] for job in all_jobs}
     if 'pretrain.py' in scripts and study.corpus:
         if start('data.py', *arguments(with_config(study.corpus))).wait():
             raise ValueError('the corpus was not prepared, as is said above')
     if blocks:
-        failed = run_blocks(study, blocks, actions)
+        failed = run_blocks(study, blocks, len(all_jobs), actions)
     else:
         print(f'{study.folder}: nothing to run')
         packs.pack(study.folder)    # a kill may have come before all was packed
