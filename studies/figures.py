@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 
 import numpy as np
 
+from evaluate import seeds_half
 from nanoencoder.figures import panels, save, style_of
 from nanoencoder.settings import run_main
 
@@ -53,7 +54,7 @@ def ladder(shown):
     drawn, axes = panels(titles, rows=len(optimizers))
     for ax, (optimizer, panel) in zip(axes.values(), places):
         dash = DASHES[optimizers.index(optimizer)]
-        draw_lines(ax, panel, optimizer, dash, colours)
+        draw_lines(ax, panel.lines, optimizer, dash, colours)
         draw_frame(ax, panel, optimizer)
     handles = {}
     for ax in axes.values():
@@ -64,8 +65,9 @@ def ladder(shown):
     return drawn
 
 
-def draw_lines(ax, panel, optimizer, dash, colours):
-    for (objectives, of_arm), values in panel.lines.items():
+def draw_lines(ax, lines, optimizer, dash, colours):
+    """Draw a Panel's lines of one optimizer, each with its band."""
+    for (objectives, of_arm), values in lines.items():
         if of_arm == optimizer:
             x, mean, low, high = np.array(values).T
             colour = colours[objectives]
@@ -81,8 +83,7 @@ def draw_frame(ax, panel, optimizer):
     ax.set_xscale('log', base=2)
     ax.set_xticks(ticks, [f'{tick:.1f}' for tick in ticks])
     ax.minorticks_off()
-    ax.set_xlabel('million tokens of pretraining')
-    ax.set_ylabel(panel.unit)
+    ax.set(xlabel='million tokens of pretraining', ylabel=panel.unit)
 
     size = np.ptp(means) or 1.0
     low = means.min() - 0.6 * size
@@ -104,12 +105,8 @@ def draw_frame(ax, panel, optimizer):
     ax.set_title('\n'.join(outside), loc='right', fontsize=8, color='0.2')
 
 
-def race(losses):
-    """Draw held-out losses of the speedrun's rows, seed 0, by step, and the target.
-
-    losses  its losses.csv"""
-    drawn, axes = panels(['held-out MLM loss, seed 0'])
-    ax, = axes.values()
+def race(ax, losses):
+    """Draw held-out losses of the speedrun's rows, seed 0, by step, and the target."""
     for arm, row in RACED.items():
         colour, dash = style_of(arm)
         lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]
@@ -117,47 +114,41 @@ def race(losses):
                 label=f'{arm}: {row}')
     ax.axhline(TARGET, color='0.4', linewidth=1, label=f'target: {TARGET} nats')
     ax.set(xlabel='steps', ylabel='nats a masked token')
-    ax.legend(fontsize=8)
-    drawn.set_size_inches(7, 3.5)
-    return drawn
 
 
-def leads(losses):
+def leads(ax, losses):
     """Draw by how many nats the held-out MLM loss of CLM then MLM lies below MLM's, by tokens: the mean of
-    seeds and its 95 % band.
-
-    losses  losses.csv of studies/targets"""
-    from scipy import stats
+    seeds and its 95 % band."""
     losses = losses[losses['step'] > 450]       # until then CLM then MLM is CLM
     table = losses.pivot(index=['tokens', 'seed'], columns='row', values='val_mlm_loss')
-    drawn, axes = panels(['lead of CLM then MLM over MLM'])
-    ax, = axes.values()
-    for (line, (mlm, both)), colour in zip(LEADS.items(), OTHERS):
+    lines = {}
+    for line, (mlm, both) in LEADS.items():
         lead = (table[mlm] - table[both]).unstack('seed')       # (lengths, seeds)
         mean = lead.mean(axis=1)
-        half = stats.t.ppf(0.975, lead.shape[1] - 1) * lead.sem(axis=1)
-        tokens = lead.index / 1e6
-        ax.plot(tokens, mean, 'o-', color=colour, markersize=3, label=line)
-        ax.fill_between(tokens, mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
+        half = [seeds_half([seeds]) for seeds in lead.values]
+        lines[line, ''] = np.transpose([lead.index / 1e6, mean, mean - half, mean + half])
+    draw_lines(ax, lines, '', '-', dict(zip(LEADS, OTHERS)))
     ax.axhline(0, color='0.6', linewidth=1)
     ax.set(xlabel='million tokens of pretraining', ylabel='nats a masked token, held out')
-    ax.legend(fontsize=8)
-    drawn.set_size_inches(7, 3.5)
-    return drawn
 
 
-def write(figure, folder, name):
-    """Draw a figure of a study's losses.csv, if it is there yet, and print its path."""
+def write(draw, title, path):
+    """Draw a figure of a study's losses.csv, if it is there yet, and print its path.
+
+    draw  draws on an Axes what the table shows"""
     import pandas
-    path = Path(folder, 'losses.csv')
-    if path.exists():
-        losses = pandas.read_csv(path)
-        print(save(figure(losses), path.with_name(name)))
+    table = path.with_name('losses.csv')
+    if table.exists():
+        drawn, axes = panels([title])
+        draw(axes[title], pandas.read_csv(table))
+        axes[title].legend(fontsize=8)
+        drawn.set_size_inches(7, 3.5)
+        print(save(drawn, path))
 
 
 def main():
-    write(race, 'studies/speedrun', 'losses.png')
-    write(leads, 'studies/targets', 'leads.png')
+    write(race, 'held-out MLM loss, seed 0', Path('studies/speedrun/losses.png'))
+    write(leads, 'lead of CLM then MLM over MLM', Path('studies/targets/leads.png'))
 
 
 if __name__ == '__main__':

@@ -9,10 +9,6 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencoder is
-
-from nanoencoder.files import json_lines
-
 
 def read_rows(path):
     with path.open(encoding='utf-8') as file:   # splitlines would cut a text at U+2028, too
@@ -22,8 +18,9 @@ def read_rows(path):
 
 def write_rows(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json_lines(rows)
-    path.write_text(text, encoding='utf-8')
+    with path.open('w', encoding='utf-8') as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + '\n')
 
 
 def hold_out(folder):
@@ -34,9 +31,8 @@ def hold_out(folder):
     held = rows[cut:]
     made = folder.with_name(folder.name + '_tuning')
     if 'positive' in rows[0]:
-        documents = dict.fromkeys(row['positive'] for row in held)     # in the file's order, each once
+        documents = write_search(made, held)
         train = [row for row in train if row['positive'] not in documents]
-        write_search(made, held, documents)
     else:
         write_rows(made / 'validation.jsonl', held[::2])
         write_rows(made / 'test.jsonl', held[1::2])
@@ -44,19 +40,24 @@ def hold_out(folder):
     return made
 
 
-def write_search(made, pairs, documents):
-    """Write pairs in BEIR's layout: each query has one document that is relevant to it."""
-    numbers = {document: number for number, document in enumerate(documents)}
-    corpus = [{'_id': f'd{number}', 'text': document} for document, number in numbers.items()]
-    write_rows(made / 'corpus.jsonl', corpus)
-    queries = [{'_id': f'q{number}', 'text': pair['query']} for number, pair in enumerate(pairs)]
+def write_search(made, pairs):
+    """Write pairs in BEIR's layout: each query has one document that is relevant to it. Returns
+    {document: its id}."""
+    ids = {}
+    queries = []
+    grades = []
+    for number, pair in enumerate(pairs):
+        document = ids.setdefault(pair['positive'], f'd{len(ids)}')
+        queries.append({'_id': f'q{number}', 'text': pair['query']})
+        grades.append(f'q{number}\t{document}\t1\n')
     write_rows(made / 'queries.jsonl', queries)
-    grades = [f'{query["_id"]}\td{numbers[pair["positive"]]}\t1\n' for query, pair in zip(queries, pairs)]
+    write_rows(made / 'corpus.jsonl', [{'_id': name, 'text': text} for text, name in ids.items()])
     qrels = made / 'qrels'
     qrels.mkdir(exist_ok=True)
     head = 'query-id\tcorpus-id\tscore\n'
     (qrels / 'validation.tsv').write_text(head + ''.join(grades[::2]))
     (qrels / 'test.tsv').write_text(head + ''.join(grades[1::2]))
+    return ids
 
 
 def main():

@@ -20,7 +20,7 @@ from nanoencoder import tasks
 from nanoencoder.figures import curves, save
 from nanoencoder.huggingface import open_checkpoint, run_of
 from nanoencoder.settings import parse, run_main, split_words
-from nanoencoder.tasks.kind import pack
+from nanoencoder.tasks.models import reading_length
 
 
 def linear_cka(x, y):
@@ -36,34 +36,24 @@ def linear_cka(x, y):
 @torch.no_grad()
 def read_layers(transformer, examples):
     """Return, of the embedding and of each layer, the (n, d) states of each example's n tokens."""
-    states = []         # of one pass: (tokens, d) of each layer
+    states = {layer: [] for layer in (transformer.embed_tokens, *transformer.layers)}
 
     def keep(layer, inputs, output):
-        states.append(output.numpy())
-    layers = [transformer.embed_tokens, *transformer.layers]
-    hooks = [layer.register_forward_hook(keep) for layer in layers]
-    of_layers = [[] for _ in layers]
-    for part in pack([len(example.tokens) for example in examples], 16_384):
-        arrays = [examples[k].tokens for k in part]
-        lengths = [len(array) for array in arrays]
-        states.clear()
-        transformer(torch.from_numpy(np.concatenate(arrays)), lengths, causal=False)
-        for of_layer, x in zip(of_layers, states):
-            of_layer += np.split(x, np.cumsum(lengths)[:-1])
+        states[layer].append(output.numpy())
+    hooks = [layer.register_forward_hook(keep) for layer in states]
+    for example in examples:
+        transformer(torch.from_numpy(example.tokens), [len(example.tokens)], causal=False)
     for hook in hooks:
         hook.remove()
-    return of_layers
+    return [*states.values()]
 
 
-def probe(read, targets, num_labels):
-    """Return the accuracy, of each layer, of a linear classifier on the test tokens that have a label."""
+def probe(features, targets, num_labels):
+    """Return how often a linear classifier of a layer's states is right on test tokens that have a label."""
+    scores = np.concatenate(ridge(features, targets, num_labels)['test'])
     gold = np.concatenate(targets['test'])
-    accuracies = []
-    for k in range(len(read['test'])):
-        scores = ridge({split: states[k] for split, states in read.items()}, targets, num_labels)
-        right = np.concatenate(scores['test']).argmax(1) == gold
-        accuracies.append(right[gold >= 0].mean())      # below 0 there is no label
-    return accuracies
+    right = scores.argmax(1) == gold
+    return right[gold >= 0].mean()      # below 0 there is no label
 
 
 def main():
@@ -76,11 +66,14 @@ def main():
     first = None        # test states of each layer of the first checkpoint
     for checkpoint in map(open_checkpoint, names):
         model = checkpoint.model(head=False)
-        longest = task.max_length or round(0.99 * checkpoint.context)
+        longest = reading_length(task, checkpoint)
         data = tasks.load_data(task, checkpoint.tokenizer(), longest, reads=partial(probed_rows, task))
-        examples = {split: [*filter(None, data.examples[split])] for split in tasks.SPLITS}
-        read = {split: read_layers(model, part) for split, part in examples.items()}
-        targets = {split: [example.targets for example in part] for split, part in examples.items()}
+        read = {}           # {split: [states of each example] of each layer}
+        targets = {}
+        for split in tasks.SPLITS:
+            examples = [*filter(None, data.examples[split])]    # None stands for one that is not read
+            read[split] = read_layers(model, examples)
+            targets[split] = [example.targets for example in examples]
         labelled = np.concatenate(targets['test']) >= 0
         tested = [np.concatenate(states)[labelled] for states in read['test']]
         first = first or tested
@@ -89,13 +82,14 @@ def main():
 
         run = run_of(checkpoint.folder).name
         step = checkpoint.state.get('step', 0)
-        accuracies = probe(read, targets, len(data.labels))
-        for k, accuracy in enumerate(accuracies):
-            alike = linear_cka(tested[k], first[k])
-            print(f'{checkpoint.folder}, layer {k}: CKA with the first {alike:.3f} '
-                  f'accuracy of a probe {accuracy:.3f}')
-            points.append(('CKA with the first', f'{run}, layer {k}', step, alike, alike, alike))
-            points.append(('accuracy of a probe', f'{run}, layer {k}', step, accuracy, accuracy, accuracy))
+        for k, states in enumerate(tested):
+            features = {split: layers[k] for split, layers in read.items()}
+            measured = {'CKA with the first': linear_cka(states, first[k]),
+                        'accuracy of a probe': probe(features, targets, len(data.labels))}
+            words = ' '.join(f'{name} {value:.3f}' for name, value in measured.items())
+            print(f'{checkpoint.folder}, layer {k}: {words}')
+            for name, value in measured.items():
+                points.append((name, f'{run}, layer {k}', step, value, value, value))
     print(save(curves(points, 'steps', 'linear', ''), 'figures/layers.png'))
 
 

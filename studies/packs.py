@@ -32,33 +32,34 @@ from studies import losses
 # of run.json
 PACKED = ('method', 'weights', 'data', 'settings', 'grid', 'pretraining', 'checkpoint', 'tokenizer',
           'training_data', 'sizes', 'rows', 'scheme')
+# of evaluate.Run
 COLUMNS = ('model', 'origin', 'task', 'dataset', 'metric', 'lr', 'seed', 'n', 'validation', 'test', 'folder')
 
 
 def check_packed(folder):
     """ValueError unless a study's packs are as sha256.json says."""
-    listing = Path(folder, 'sha256.json')
-    digests = {}
-    if listing.exists():
-        digests = read_json(listing)
-    for path in sorted(Path(folder, 'runs').glob('*.jsonl.gz')):
+    folder = Path(folder)
+    listing = folder / 'sha256.json'
+    digests = read_json(listing) if listing.exists() else {}
+    for path in sorted(folder.glob('runs/*.jsonl.gz')):
         if str(path.relative_to(folder)) not in digests:
             raise ValueError(f'{listing}: lacks {path.name}, as when a packing was stopped; if that belongs '
                              f'there, rm -f {listing} and run studies/packs.py {folder}')
-    for name in changed_files(listing.parent, digests):
-        path = Path(folder, name)
-        why = 'changed since it was written' if path.exists() else 'No such file'
-        raise ValueError(f'{path}: {why}; restore it, as from git')
+    for name in changed_files(folder, digests):
+        raise ValueError(f'{folder / name}: missing or changed since it was written; restore it, as from git')
 
 
-def find_runs(folder):
+def find_runs(folder, is_whole=False):
     """Yield (folder, run.json, a function that returns its scores) of each run in a study's runs/, then of
-    those packed runs that have no folder."""
+    those packed runs that have no folder. ValueError if a pack is not as sha256.json says. There is none
+    before the first pack and if one was killed, which `is_whole` refuses."""
+    if is_whole or Path(folder, 'sha256.json').exists():
+        check_packed(folder)
     root = Path(folder, 'runs')
     there = set()
-    for place, about, load in evaluate.find_runs(root):
-        there.add(place)
-        yield place, about, load
+    for run in evaluate.find_runs(root):
+        there.add(run[0])
+        yield run
     for path in sorted(root.glob('*.jsonl.gz')):
         with gzip.open(path) as file:
             for line in file:
@@ -76,13 +77,12 @@ def packed_line(root, place, about, scores):
     """Return the line that a pack has of a run."""
     kept = {'name': scores['name']}
     for split in SCORED:
-        standard = dict(scores[split]['standard'])
-        standard['ids'] = evaluate.key_of(standard['ids'])
+        standard = scores[split]['standard']
+        ids = evaluate.key_of(standard['ids'])
         score = scores[split]['paper']['score']
-        kept[split] = {'paper': {'score': score}, 'standard': standard}
+        kept[split] = {'paper': {'score': score}, 'standard': standard | {'ids': ids}}
     about = {name: about[name] for name in PACKED if about.get(name)}
-    run = str(place.relative_to(root))
-    line = {'run': run, 'scores': kept, 'about': about}
+    line = {'run': str(place.relative_to(root)), 'scores': kept, 'about': about}
     return json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n'
 
 
@@ -98,23 +98,24 @@ def pack(folder):
 def write_packs(folder):
     import pandas
     root = folder / 'runs'
-    listing = folder / 'sha256.json'
-    if listing.exists():    # none before the first pack, and none if one was killed
-        check_packed(folder)
     packs = {}      # {file's name: lines}
     rows = []
     for place, about, load in find_runs(folder):
         run = evaluate.make_run(place, about, load, evaluate.Settings())
-        origin = '' if run.origin is None else run.origin
-        name = 'other' if run.origin is None else plain_name(f's{origin}', place)
+        origin = ''
+        name = 'other'
+        if run.origin is not None:
+            origin = run.origin
+            name = plain_name(f's{origin}', place)
         packs.setdefault(name, []).append(packed_line(root, place, about, load()))
-        row = (run.model, origin, run.task, run.dataset, run.metric, lr_text(run.lr), run.seed, run.n,
-               f'{run.validation:.6f}', f'{run.test:.6f}', run.folder)
-        rows.append([str(value) for value in row])
+        written = replace(run, origin=origin, lr=lr_text(run.lr), validation=f'{run.validation:.6f}',
+                          test=f'{run.test:.6f}')
+        rows.append([str(getattr(written, name)) for name in COLUMNS])
     logs = [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     tables = {'scores.csv': pandas.DataFrame(sorted(rows), columns=COLUMNS),
               'losses.csv': losses.table(folder / 'losses.csv', logs)}
 
+    listing = folder / 'sha256.json'
     listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it
     for name, lines in packs.items():
         with whole(root / f'{name}.jsonl.gz') as temporary, open(temporary, 'wb') as raw:
@@ -129,20 +130,26 @@ def write_packs(folder):
     print(f'{folder}: {len(rows):,} runs')
 
 
-def main():
-    words, options = split_words(sys.argv[1:])
+def evaluate_command(words, options, find, **settings):
+    """Do what evaluate.py does with a command line, on the runs that find(folder) yields.
+
+    words  a folder, and a command of evaluate.py"""
     cfg, _ = parse(evaluate.Settings, options)
     if not words:
-        raise ValueError('name a study, and maybe a command of evaluate.py: studies/small table')
+        raise ValueError('name a folder, and a command of evaluate.py: studies/small table')
     folder, *command = words
-    if not command:
-        pack(folder)
-        return
-    check_packed(folder)
+    cfg = replace(cfg, predictions=folder, **settings)
     problems = []
-    cfg = replace(cfg, predictions=f'{folder}/runs')
-    evaluate.run_command(command, cfg, problems, find_runs(folder))
+    evaluate.run_command(command, cfg, problems, find(folder))
     sys.exit(evaluate.warn(problems))
+
+
+def main():
+    words, options = split_words(sys.argv[1:])
+    if len(words) == 1 and not options:
+        pack(words[0])
+        return
+    evaluate_command(words, options, functools.partial(find_runs, is_whole=True))
 
 
 if __name__ == '__main__':

@@ -14,11 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import pandas
+
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
 import evaluate
 from data import OBJECTIVES
-from evaluate import markdown, p_value, seeds_half
+from evaluate import markdown, p_value, seeds_half, shown
 from nanoencoder import paper
 from nanoencoder.figures import save
 from nanoencoder.files import read_json, whole
@@ -81,20 +84,18 @@ class Evidence:
 
     def __init__(self, study):
         """Read what is in the study's folder. ValueError if a file is not as it was packed."""
-        import pandas
-        packs.check_packed(study.folder)
         self.study = study
         self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=study.rules)
         self.problems = []      # in words: what is missing, while the rest goes on
         self.least_seeds = LEAST_SEEDS[study.rules]
-        found = evaluate.read_runs(self.cfg, self.problems, packs.find_runs(study.folder))
+        found = evaluate.read_runs(self.cfg, self.problems, packs.find_runs(study.folder, is_whole=True))
         runs = [run for run in found if self.is_asked_for(run)]
         self.runs = evaluate.grouped(runs, 'model', 'dataset')
         self.about = {run.dataset: run for run in runs}     # any run of a dataset: its task, metric, data
         asked = [name for _, name in study.tried]
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
         losses = pandas.read_csv(study.folder / 'losses.csv')
-        self.losses = losses[losses['seed'].isin(study.seeds)]      # of each run, sorted by step
+        self.losses = losses.query('seed in @study.seeds')      # of each run, sorted by step
 
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         absent = sorted({*study.seeds} - self.seeds)
@@ -151,7 +152,7 @@ class Evidence:
         row, step = self.row_of(model)
         if not row or name not in self.losses:      # a study without validation
             return []
-        lines = self.losses[self.losses['row'] == row.name]
+        lines = self.losses.query('row == @row.name')
         lines = lines[lines.groupby('seed')['step'].transform('max') >= step]
         return lines[lines['step'] <= step].groupby('seed')[name].last().dropna().tolist()
 
@@ -184,21 +185,24 @@ def region(rule, margin):
     return -margin, margin      # no_difference
 
 
-class Judged(NamedTuple):
-    """A contrast, and its verdicts in several views: of 'both' splits, of 'test' or 'validation', and of
-    both without a pretraining seed, whose number is then the view."""
-    contrast: Contrast
-    margin: float       # as a fraction of 1
-    seen: dict          # {view: Estimate}
-    p: dict             # {view: its p}; 1 where a trained arm has one seed
-    least_seeds: int    # pretrainings that a verdict takes
+def verdict(seen, bounds, p, least_seeds):
+    """Return what an Estimate says of a claim: agrees, disagrees, or cannot tell.
 
-    def verdict(self, view, p):
-        """Return agrees, disagrees, or cannot tell, by a p with Holm's correction."""
-        low, high = region(self.contrast.rule, self.margin)
-        if p >= 0.05 or is_few(self.seen[view], self.least_seeds):
-            return 'cannot tell'
-        return 'agrees' if low < self.seen[view].mean < high else 'disagrees'
+    bounds  of the claim's region
+    p       with Holm's correction"""
+    low, high = bounds
+    if p >= 0.05 or is_few(seen, least_seeds):
+        return 'cannot tell'
+    return 'agrees' if low < seen.mean < high else 'disagrees'
+
+
+class Judged(NamedTuple):
+    """A contrast in several views: of 'both' splits, of 'test' or 'validation', and of both without a
+    pretraining seed, whose number is then the view."""
+    contrast: Contrast
+    bounds: tuple       # of its region, as fractions of 1
+    seen: dict          # {view: Estimate}
+    p: dict             # {view: its p}, but of views in which a trained arm has one seed
 
 
 def judge(evidence, contrast):
@@ -211,11 +215,9 @@ def judge(evidence, contrast):
     seeds = seen['both'].by_seed
     if len(seeds) > evidence.least_seeds:
         seen |= {seed: estimate(without=(seed,)) for seed in seeds}
-    p = dict.fromkeys(seen, 1.0)
-    for view, one in seen.items():
-        if one.p is not None:
-            p[view] = p_value(one.draws, region(contrast.rule, margin))
-    return Judged(contrast, margin, seen, p, evidence.least_seeds)
+    bounds = region(contrast.rule, margin)
+    p = {view: p_value(one.draws, bounds) for view, one in seen.items() if one.p is not None}
+    return Judged(contrast, bounds, seen, p)
 
 
 def find_margin(evidence, contrast):
@@ -238,27 +240,20 @@ def is_few(seen, least_seeds):
     return seen.unit != 'pretraining' or len(seen.by_seed) < least_seeds
 
 
-def holm(values, count=0):
-    """Adjust p values for their number, or for a larger count of claims (Holm 1979). Keeps their order."""
-    count = count or len(values)
-    adjusted = {}       # {p: adjusted}
-    highest = 0.0
-    for rank, p in enumerate(sorted(values)):
-        highest = max(highest, min(1.0, (count - rank) * p))
-        adjusted[p] = highest
-    return [adjusted[p] for p in values]
+def holm(p, count):
+    """Adjust a Series of p values for a count of claims, which may be more (Holm 1979)."""
+    p = p.sort_values()
+    factors = count - np.arange(len(p))
+    return (factors * p).cummax().clip(upper=1)
 
 
 # ---------------------------------------------------------------------------
 # The page
 
 
-def points(seen, sign='+'):
-    """Write the mean and the interval of an Estimate or a Cell, in percent."""
-    mean = f'{100 * seen.mean:{sign}.1f}'
-    if math.isnan(seen.low):
-        return mean
-    return f'{mean} [{100 * seen.low:{sign}.1f}, {100 * seen.high:{sign}.1f}]'
+def points(seen):
+    """Write the mean and the interval of an Estimate, in percent."""
+    return f'{100 * seen.mean:+.1f} [{100 * seen.low:+.1f}, {100 * seen.high:+.1f}]'
 
 
 def weights_in_words(weights):
@@ -297,20 +292,21 @@ def verdict_row(one, evidence, claims, holms_p):
     contrast = one.contrast
     whole_view = one.seen['both']
     name, _, more = contrast.name.partition(' ')
-    claim = claims.get(name, {'words': f'{contrast.name} (not a claim of the paper)'})
-    words = claim['words']
-    if more and name in claims:
-        words += f' ({more})'
+    claim = claims.get(name, {})
+    words = f'{contrast.name} (not a claim of the paper)'
+    if claim:
+        words = f'{claim["words"]} ({more})'.removesuffix(' ()')
     rule = contrast.rule.replace('_', ' ')
-    if one.margin:
-        rule += f' within {100 * one.margin:.1f}'
+    low, _ = one.bounds
+    if low:
+        rule += f' within {-100 * low:.1f}'
     over_seeds = 'one model'
     if whole_view.unit == 'pretraining':
         over_seeds = f'[{100 * whole_view.seeds_low:+.1f}, {100 * whole_view.seeds_high:+.1f}]'
     above = sum(value > 0 for value in whole_view.by_seed.values())
     tasks = dict.fromkeys(evidence.about[dataset].task for dataset in contrast.datasets)
     p_texts = ['', '']
-    if whole_view.p is not None:
+    if 'both' in one.p:
         p_texts = [f'{one.p["both"]:.4f}', f'{holms_p:.4f}']
     return [words, f'{weights_in_words(contrast.weights)}; {", ".join(contrast.datasets)}; {rule}',
             points(whole_view), over_seeds, f'{above}/{len(whole_view.by_seed)}', papers_points(claim, tasks),
@@ -321,7 +317,7 @@ def moves_row(one, words):
     """Return the cells that say how a verdict moves: with each seed left out, and on each split.
 
     words  {view: verdict}"""
-    seeds = [view for view in one.seen if type(view) is int]
+    seeds = [*one.seen][3:]     # after both splits and each
     left_out = ''
     if seeds:
         means = [100 * one.seen[seed].mean for seed in seeds]
@@ -338,8 +334,10 @@ def tasks_section(evidence, judged):
     for one in judged:
         contrast = one.contrast
         if len(contrast.datasets) > 1:
-            cells = {name: points(evidence.estimate(contrast.weights, [name])) for name in contrast.datasets}
-            rows.append([contrast.name, *(cells.get(name, '') for name in evidence.datasets)])
+            cells = dict.fromkeys(evidence.datasets, '')
+            for name in contrast.datasets:
+                cells[name] = points(evidence.estimate(contrast.weights, [name]))
+            rows.append([contrast.name, *cells.values()])
     if not rows:
         return ''
     return TASKS.format(table=markdown(['claim', *evidence.datasets], rows))
@@ -364,23 +362,22 @@ def lengths_section(evidence):
         return ''
 
     cells = {key: points(one) for key, one in seen.items()}
-    tested = [key for key, one in seen.items() if not is_few(one, evidence.least_seeds)]
-    for key, p in zip(tested, holm([seen[key].p for key in tested], len(seen))):
-        cells[key] += f', {p:.3f}'
-    columns = sorted({steps for *_, steps in cells})
-    rows = []
-    for key in dict.fromkeys((arms, dataset) for arms, dataset, _ in cells):
-        rows.append([*key, *(cells.get((*key, steps), '') for steps in columns)])
-    table = markdown(['arms', 'task', *(f'{steps:,} steps' for steps in columns)], rows)
+    tested = {key: one.p for key, one in seen.items() if not is_few(one, evidence.least_seeds)}
+    p = pandas.Series(tested, dtype=float)
+    for key, adjusted in holm(p, len(seen)).items():
+        cells[key] += f', {adjusted:.3f}'
+    rows = pandas.Series(cells).unstack(fill_value='', sort=False).sort_index(axis=1)
+    heads = [f'{steps:,} steps' for steps in rows]
+    table = markdown(['arms', 'task', *heads], rows.reset_index().values)
     return LENGTHS.format(least=NUMBERS[evidence.least_seeds], table=table)
 
 
 def all_rows_table(evidence):
     """The table of each model's tokens, last loss and scores: rows in the study's order, then the rest."""
-    names = [*evidence.study.rows]
+    ranks = {name: rank for rank, name in enumerate(evidence.study.rows)}
 
     def order(model):
-        return names.index(model) if model in names else len(names), '+' in model, model
+        return ranks.get(model, len(ranks)), '+' in model, model
     rows = []
     for model in sorted({model for model, _ in evidence.runs}, key=order):
         row, _ = evidence.row_of(model)
@@ -399,7 +396,7 @@ def all_rows_table(evidence):
         scores = []
         for dataset in evidence.datasets:
             try:
-                scores.append(points(evidence.cell(model, dataset), sign=''))
+                scores.append(shown(evidence.cell(model, dataset), 'standard'))
             except Missing:
                 scores.append('')
         rows.append([model, tokens, loss, *scores])
@@ -417,24 +414,21 @@ def verdicts(evidence):
             judged.append(judge(evidence, contrast))
         except Missing as error:
             evidence.problems.append(f'{contrast.name} is not judged: there is no {error}')
-    holms_p = {}        # {view: p of each claim}
-    for view in dict.fromkeys(view for one in judged for view in one.seen):
-        holms_p[view] = holm([one.p.get(view, 1.0) for one in judged], len(contrasts))
+    p = pandas.DataFrame([dict.fromkeys(one.seen, 1.0) | one.p for one in judged])     # (claims, views)
+    holms_p = p.fillna(1.0).apply(holm, count=len(contrasts))
     claims = read_json(CLAIMS)
     rows = []
     moves = []
     for k, one in enumerate(judged):
-        words = {view: one.verdict(view, holms_p[view][k]) for view in one.seen}
-        rows.append([*verdict_row(one, evidence, claims, holms_p['both'][k]), f'**{words["both"]}**'])
+        words = {view: verdict(seen, one.bounds, holms_p.at[k, view], evidence.least_seeds)
+                 for view, seen in one.seen.items()}
+        rows.append([*verdict_row(one, evidence, claims, holms_p.at[k, 'both']), f'**{words["both"]}**'])
         moves.append(moves_row(one, words))
-    table = ''
-    if judged:
-        heads = ['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p', 'Holm',
-                 'verdict']
-        table = markdown(heads, rows)
+    heads = ['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p', 'Holm',
+             'verdict']
     return VERDICTS.format(
         least=NUMBERS[evidence.least_seeds],
-        verdicts=table,
+        verdicts=markdown(heads, rows),
         moves=markdown(['claim', 'each seed left out', 'test split', 'validation split'], moves),
         tasks=tasks_section(evidence, judged),
         lengths=lengths_section(evidence))
@@ -442,7 +436,7 @@ def verdicts(evidence):
 
 def page(evidence):
     study = evidence.study
-    title = f'{study.folder.name}: {study.title}' if study.title else study.folder.name
+    title = f'{study.folder.name}: {study.title}'.removesuffix(': ')
     instances = []
     for name in evidence.datasets:
         run = evidence.about[name]
@@ -465,7 +459,7 @@ Test instances, of both held-out splits: {", ".join(instances)}.
 def ladder_panels(evidence):
     """Return the figures.Panels of the ladder: the MLM loss and each dataset that all its rows have."""
     arms = evidence.study.ladder
-    models = [*itertools.chain(*arms.values())]
+    models = sum(arms.values(), ())
     if len(models) == len(arms) or not all(evidence.last(model, 'tokens') for model in models):
         return []
     panels = []

@@ -38,7 +38,7 @@ from studies.study import load, with_config
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'row': ('', 'only this row, by name or number; and what it branches from, if that is missing'),
-           'seed': (-1, 'only this pretraining seed', 0, 10 ** 9),
+           'seed': (-1, 'only this pretraining seed'),
            'processes': (0, 'runs at once; 0: one a GPU, or two', 0, 1_000),
            'torchrun': ('', 'options of torchrun, which then starts each run: --nproc_per_node=8')}
 BASELINES = 'examples/baselines.py'
@@ -73,8 +73,6 @@ def last_steps(study):
 def finetuned(study):
     """{(model, dataset, learning rate, seed)} of the runs that are in runs/ or packed. ValueError
     if one was made with another setting than the study says now."""
-    if (study.folder / 'sha256.json').exists():     # none before the first pack, and none if one was killed
-        packs.check_packed(study.folder)
     done = set()
     for folder, about, _ in packs.find_runs(study.folder):
         model = model_of(folder, about)
@@ -202,13 +200,11 @@ def start(script, *words, torchrun='', **options):
 
 def start_job(job, log, slot, actions):
     """Start a job as the slot-th of those that run at once."""
-    environment = {'OMP_WAIT_POLICY': 'passive', 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}   # who waits sleeps
+    environment = {'TORCH_ELASTIC_SHUTDOWN_TIMEOUT': '300'}     # seconds, to save in
     if actions.processes > 1 and not GPUS:
         environment['OMP_NUM_THREADS'] = '1'
     environment |= os.environ | {'LOCAL_RANK': str(slot)}
-    torchrun = actions.torchrun
-    if job.command[0] == BASELINES:
-        torchrun = ''
+    torchrun = '' if job.command[0] == BASELINES else actions.torchrun
     with open(log, 'w') as file:
         print(f'$ {shlex.join(job.command)}', file=file, flush=True)
         return start(*job.command, torchrun=torchrun, env=environment, stdin=subprocess.DEVNULL, stdout=file,
@@ -269,12 +265,11 @@ def run_jobs(jobs, folder, actions, tell):
 
 def chosen_rows(study, wanted):
     """Return the names of the rows that --row asks for, by name or number. ValueError if there is none."""
-    names = [*study.rows]
-    numbered = {str(number): name for number, name in enumerate(names, 1)}
-    name = numbered.get(wanted, wanted)
-    if name not in ('', *names):
-        raise ValueError(f'--row: no row {name!r}, nor number of 1 to {len(names)}{nearest(name, names)}')
-    return [name] if name else names
+    names = [name for number, name in enumerate(study.rows, 1) if wanted in ('', name, str(number))]
+    if not names:
+        raise ValueError(f'--row: no row {wanted!r}, nor number of 1 to {len(study.rows)}'
+                         f'{nearest(wanted, study.rows)}')
+    return names
 
 
 def dry_run(study, count):
@@ -290,14 +285,13 @@ def dry_run(study, count):
           f'{computed * seeds:,} steps; {count:,} processes are left')
 
 
-def run_blocks(study, blocks, actions):
+def run_blocks(study, blocks, total, actions):
     """Run {seed: jobs}, and pack what each seed leaves. Returns how many jobs failed."""
     logs = study.folder / 'logs'
     logs.mkdir(exist_ok=True)
     about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(), 'gpus': GPUS}
     with open(study.folder / 'machine.jsonl', 'a') as file:
         file.write(json.dumps(about) + '\n')
-    total = sum(map(len, blocks.values()))
     numbers = itertools.count(1)
     began = time.monotonic()
 
@@ -319,9 +313,9 @@ def run_blocks(study, blocks, actions):
 def main():
     study, actions = load(sys.argv[1:], ACTIONS)
     rows = chosen_rows(study, actions.row)
-    if actions.seed not in (-1, *study.seeds):
+    seeds = [seed for seed in study.seeds if actions.seed in (-1, seed)]
+    if not seeds:
         raise ValueError(f'--seed is one of {study.seeds}')
-    seeds = study.seeds if actions.seed == -1 else [actions.seed]
     actions.processes = actions.processes or (1 if actions.torchrun else GPUS or 2)
     recorded_rows(study)
     steps = last_steps(study)
@@ -333,18 +327,19 @@ def main():
             jobs = baselines(study, done) + jobs
         if jobs:
             blocks[seed] = jobs
+    all_jobs = [*itertools.chain(*blocks.values())]
     if actions.dry_run:
-        dry_run(study, sum(map(len, blocks.values())))
+        dry_run(study, len(all_jobs))
         return
 
     interrupt_on_signals()      # then run_jobs tells its processes to save
     failed = 0
-    scripts = {job.command[0] for jobs in blocks.values() for job in jobs}
+    scripts = {job.command[0] for job in all_jobs}
     if 'pretrain.py' in scripts and study.corpus:
         if start('data.py', *arguments(with_config(study.corpus))).wait():
             raise ValueError('the corpus was not prepared, as is said above')
     if blocks:
-        failed = run_blocks(study, blocks, actions)
+        failed = run_blocks(study, blocks, len(all_jobs), actions)
     else:
         print(f'{study.folder}: nothing to run')
         packs.pack(study.folder)    # a kill may have come before all was packed
@@ -352,7 +347,7 @@ def main():
         print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
     if study.tasks and not actions.row and actions.seed == -1:
         failed += report.write(study)
-    sys.exit(1 if failed else 0)
+    sys.exit(bool(failed))
 
 
 if __name__ == '__main__':

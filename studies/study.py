@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.settings import check, check_value, nearest, parse, read, setting
+from nanoencoder.settings import check, check_value, nearest, parse, read, setting, split_words
 
 # what a study itself gives each of its runs
 GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'model', 'untrained', 'grid', 'predictions'}
@@ -93,20 +93,19 @@ class Study:
         self.tried = {}     # {(model, dataset): its Finetuning}
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
-        self.read_table('runs', self.runs, dict, self.add_row)
-        self.read_table('tasks', dict(enumerate(self.tasks, 1)), dict, self.add_task)
-        self.read_table('contrasts', self.contrasts, dict, self.add_contrast)
-        self.read_table('ladder', self.ladder, tuple, self.check_arm)
+        self.read_table('runs', self.runs, self.add_row)
+        self.read_table('tasks', dict(enumerate(self.tasks, 1)), self.add_task)
+        self.read_table('contrasts', self.contrasts, self.add_contrast)
+        self.read_table('ladder', self.ladder, self.check_arm)
 
-    def read_table(self, table, entries, wanted, add):
+    def read_table(self, table, entries, add):
         """Add each entry of a table. ValueError that begins with the table and names the entry."""
         for name, entry in entries.items():
             try:
-                check_value('entry', wanted, entry)
                 add(name, entry)
             except KeyError as error:
                 raise ValueError(f'{table} {name!r}: has no {error}') from None
-            except (TypeError, ValueError) as error:
+            except (AttributeError, TypeError, ValueError) as error:
                 raise ValueError(f'{table} {name!r}: {error}') from None
 
     def add_row(self, name, entry):
@@ -130,14 +129,13 @@ class Study:
     def parent_of(self, begins, start, phases):
         """Return (row, step) of what a row begins with, such as 'clm/450'; ('', 0) if that is no row: new
         weights, or weights of a path or of the hub."""
-        match = re.fullmatch(r'([^/]+)/?(\d*)', start)
-        if not match and begins != 'branch_from':
+        parent, number = re.fullmatch(r'(.*?)(?:/(\d+))?', start).groups()
+        if begins != 'branch_from' and (not parent or '/' in parent):
             return '', 0
-        parent = match[1] if match else start
         if parent not in self.rows:
             raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, self.rows)}')
         above = self.rows[parent].phases
-        step = int(match[2] or len(above))
+        step = int(number or len(above))
         is_shared = step < len(phases) and above[:step] == phases[:step]
         if step > len(above) or begins == 'branch_from' and not is_shared:
             raise ValueError(f'{begins} {parent}/{step}: one ends there, or they differ before that step')
@@ -158,18 +156,16 @@ class Study:
             datasets.append(read(path)['dataset'][0])
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
         task = Finetuning(models, settings, lrs, datasets, variant)
-        for model, dataset in itertools.product(models, datasets):
-            if (model + variant, dataset) in self.tried:
-                raise ValueError(f'{model}{variant} on {dataset} is there twice; one of them needs a variant')
-            self.tried[model + variant, dataset] = task
+        for key in itertools.product([model + variant for model in models], datasets):
+            if key in self.tried:
+                raise ValueError(f'{" on ".join(key)} is there twice; one of them needs a variant')
+            self.tried[key] = task
         self.finetunings.append(task)
 
     def add_contrast(self, name, entry):
         check_value('rule', str, entry['rule'], choices=RULES)
-        check_value('weights', dict, entry['weights'])
         weights = {}
         for text, weight in entry['weights'].items():
-            check_value('weight', float, weight)
             model, _, lr = text.partition('@')
             lr = float(lr) if lr else None
             weights[model, lr] = float(weight)
@@ -220,11 +216,10 @@ def load(words, actions=()):
     """Return the Study in a folder's config.py, and the actions.
 
     words  of the command line: studies/<name>, then --setting=value"""
-    words = list(words)
-    if words and not words[0].startswith('-'):
-        words[0] = str(Path(words[0], 'config.py'))
-    study, actions = parse(Study, words, actions)
+    folders, options = split_words(words)
+    configs = [str(Path(folder, 'config.py')) for folder in folders]
+    study, actions = parse(Study, configs + options, actions)
     if not study.rows:
         raise ValueError('a study is a folder whose config.py has `runs` of a row or more: studies/small')
-    study.folder = Path(words[0]).parent
+    study.folder = Path(*folders)
     return study, actions

@@ -8,6 +8,7 @@ from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import numpy as np
+import pandas
 import pytest
 
 import evaluate
@@ -18,11 +19,10 @@ from studies.study import Contrast
 from test_evaluate import write
 
 
-def judged(rule, mean, p, seeds=6, rules=2):
-    """A contrast with a margin of 2."""
+def verdict(rule, mean, p, seeds=6, rules=2):
+    """That of a contrast with a margin of 2."""
     seen = SimpleNamespace(mean=mean, unit='pretraining', by_seed=dict.fromkeys(range(seeds)))
-    least = report.LEAST_SEEDS[rules]
-    return report.Judged(Contrast('', rule, {}, ()), 2, {'both': seen}, {'both': p}, least)
+    return report.verdict(seen, report.region(rule, 2), p, report.LEAST_SEEDS[rules])
 
 
 @pytest.mark.parametrize('rule, low, high, word', [
@@ -36,7 +36,7 @@ def test_verdicts_at_each_side_of_each_rule(rule, low, high, word):
     rest = (high - low) / 38
     draws = np.linspace(low - rest, high + rest, 40_001)
     p = evaluate.p_value(draws, report.region(rule, 2 if rule != 'better' else 0))
-    assert judged(rule, draws.mean(), p).verdict('both', p) == word
+    assert verdict(rule, draws.mean(), p) == word
 
 
 @pytest.mark.parametrize('shift, rule, margin, p', [    # of 0.1, 0.2, .. 10
@@ -49,9 +49,9 @@ def test_p_values_are_against_the_nearest_bound(shift, rule, margin, p):
 
 def test_holm_by_hand():
     """0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1 not below the one before."""
-    assert report.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert report.holm([0.5, 0.9]) == [1, 1]
-    assert report.holm([]) == []
+    adjusted = report.holm(pandas.Series([0.01, 0.04, 0.03, 0.005]), 4)
+    assert adjusted.to_dict() == pytest.approx({0: 0.03, 1: 0.06, 2: 0.06, 3: 0.02})
+    assert report.holm(pandas.Series([0.5, 0.9]), 2).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize('p, seeds, count, rules, word', [
@@ -59,8 +59,8 @@ def test_holm_by_hand():
     (0.02, 3, 2, 1, 'agrees'), (1e-4, 2, 1, 1, 'cannot tell')])
 def test_a_verdict_follows_holm_and_takes_four_pretrainings(p, seeds, count, rules, word):
     """Studies that were frozen when three were enough are judged as they were."""
-    holms_p, = report.holm([p], count)
-    assert judged('better', 0.1, p, seeds, rules).verdict('both', holms_p) == word
+    holms_p, = report.holm(pandas.Series([p]), count)
+    assert verdict('better', 0.1, holms_p, seeds, rules) == word
 
 
 @pytest.mark.parametrize('model, margin', [('mlm', 0.04), ('worse', 0)])
@@ -280,9 +280,9 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     content = flip(path, path.stat().st_size // 2)
     report = 'studies.report', toy
     for words in (report, ['studies.packs', toy], ['studies.packs', toy, 'table']):
-        refused_line(f'{path}: changed since it was written; restore it', *words)
+        refused_line(f'{path}: missing or changed since it was written; restore it', *words)
     path.unlink()
-    refused_line(f'{path}: No such file', *report)
+    refused_line(f'{path}: missing or changed', *report)
     (toy / 'runs/s9.jsonl.gz').write_bytes(content)
     refused_line(f'lacks s9.jsonl.gz, .* if that belongs there, rm -f .*packs.py {toy}', *report)
     (toy / 'sha256.json').unlink()      # as a kill of packs.py leaves it: no pack is to be removed

@@ -55,7 +55,8 @@ def game(tmp_path_factory):
         for seed in range(4):
             pretrain.train(build(pretrain.Settings, dict(
                 name=f'mine-s{seed}', seed=seed, corpus=f'{folder}/corpus', out=str(folder),
-                phases=(('mlm', 12),), vocab_size=4_096, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                phases=(('mlm', 12),), vocab_size=4_096, hidden_size=16, intermediate_size=32,
+                num_hidden_layers=1,
                 num_attention_heads=2, num_key_value_heads=1, context=512, rows_per_step=2, micro_rows=0,
                 lr=1e-3, warmup_steps=2, decay_steps=4, val_rows=128, device='cpu')))
     (folder / 'page.md').write_text(PAGE)
@@ -297,14 +298,16 @@ def test_nudged_weights_on_the_track_transfer(game, tmp_path, monkeypatch):
     """With probes that would not see it."""
     monkeypatch.setattr(speedrun, 'probe', lambda checkpoint: 41.0)
     runs = forge(game, tmp_path, nudged)
-    one_line_error(judged(game, '--replay', '--track=transfer', runs=runs), 'mine-s0: its model.safetensors is not')
+    result = judged(game, '--replay', '--track=transfer', runs=runs)
+    one_line_error(result, 'mine-s0: its model.safetensors is not')
 
 
 def test_masks_may_be_other_tokens_as_mask_replace_says(game, tmp_path):
     """A fifth of what is masked, here."""
     corpus = Corpus(game / 'corpus')
     claim = speedrun.read_claim(str(game / 'mine-s0'))
-    rows = [row for step in range(12) for row in rows_of_step(step, corpus.num_stretches('train', 512), claim.cfg)]
+    count = corpus.num_stretches('train', 512)
+    rows = [row for step in range(12) for row in rows_of_step(step, count, claim.cfg)]
     read = np.array([corpus.stretch('train', k, 512) for _, k in rows], np.int32)
     read[:, ::25] = 7
     read.tofile(tmp_path / 'tokens')

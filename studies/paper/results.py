@@ -7,15 +7,14 @@ RESULTS/<model>/<TASK>/<dataset>/lr1e-04_sd0/results.json holds {"validation": {
 [..]}, "test": ...}; retrieval has its training set before the learning rate. It is only read."""
 import functools
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the root, where evaluate.py is
 
-import evaluate
 from nanoencoder.files import read_json
 from nanoencoder.predictions import SCORED, find_folders
-from nanoencoder.settings import parse, run_main, split_words
+from nanoencoder.settings import run_main, split_words
+from studies.packs import evaluate_command
 
 
 def find_results(root):
@@ -37,14 +36,7 @@ def read_results(path):
 
 def main():
     words, options = split_words(sys.argv[1:])
-    cfg, _ = parse(evaluate.Settings, options)
-    if not words:
-        raise ValueError('name a folder of results and a command: RESULTS table --published')
-    folder, *command = words
-    problems = []
-    cfg = replace(cfg, predictions=folder, protocol='paper')     # there are no instances to resample
-    evaluate.run_command(command, cfg, problems, find_results(folder))
-    sys.exit(evaluate.warn(problems))
+    evaluate_command(words, options, find_results, protocol='paper')     # no instances to resample
 
 
 if __name__ == '__main__':
