@@ -114,8 +114,11 @@ class Script(FORKS.Process):
 as_eurobert_and_as_qwen3 = pytest.mark.parametrize('qk_norm', [False, True])
 
 
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
+
+
 def assert_near(ours, theirs, atol=1e-5):
-    """Two tensors are equal but for rounding."""
+    """Two tensors, or all of two collections of them, are equal but for rounding."""
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
 
 
@@ -132,6 +135,11 @@ def decayed_and_not(parameters):
     matrices = [p for p in parameters if p.ndim == 2]
     vectors = [p for p in parameters if p.ndim == 1]
     return [{'params': matrices, 'weight_decay': 0.1}, {'params': vectors, 'weight_decay': 0.0}]
+
+
+def torch_adamw(parameters, lr=1e-3):
+    """torch's, with our settings."""
+    return torch.optim.AdamW(decayed_and_not(parameters), lr, betas=(0.9, 0.95), eps=1e-5)
 
 
 def flip(path, byte=-1):

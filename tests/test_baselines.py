@@ -27,12 +27,8 @@ def tagged(*sentences):
     """Rows of 'The/DET cat/NOUN'."""
     rows = []
     for sentence in sentences:
-        words = []
-        tags = []
-        for pair in sentence.split():
-            word, tag = pair.split('/')
-            words.append(word)
-            tags.append(tag)
+        pairs = [pair.split('/') for pair in sentence.split()]
+        words, tags = zip(*pairs)
         rows.append({'words': words, 'tags': tags})
     return rows
 

@@ -10,7 +10,7 @@ from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 import model as architecture
-from conftest import assert_near, refused
+from conftest import assert_near, on_cuda, refused
 
 SIZES = architecture.Sizes(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
                            num_attention_heads=4, num_key_value_heads=2)
@@ -276,7 +276,7 @@ def test_sizes_that_make_no_model_are_refused_wherever_they_are_constructed(chan
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
+@on_cuda
 @both_ways
 @pytest.mark.parametrize('kv_heads', [2, 18])
 @pytest.mark.parametrize('lengths', [[12, 2036, 700, 1348, 1, 99], [1049] * 4])

@@ -159,8 +159,8 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
 
 def test_make_try_hands_its_options_on():
     words = '--mask_ratio=0.3 --lr=1e-3'
-    made = subprocess.run(['make', '-n', 'try', f'ARGS={words}'], cwd=ROOT, capture_output=True, text=True)
-    command, = re.findall('.*pretrain.py.*', made.stdout)
+    made = subprocess.check_output(['make', '-n', 'try', f'ARGS={words}'], cwd=ROOT, text=True)
+    command, = re.findall('.*pretrain.py.*', made)
     assert command.endswith(words)
     assert '--name=try-' in command
 
@@ -296,7 +296,8 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     weights = {name: p for name, p in weights.items() if not name.endswith('o_proj.bias')}
     save_file(weights, 'mydecoder/model.safetensors')
     before = load_file('out/mydecoder-mlm40/12/model.safetensors')
-    exec(BLOCKS['an encoder merged with the decoder that it was made of'], {})
+    code = BLOCKS['an encoder merged with the decoder that it was made of']
+    exec(code, {})
     merged = open_checkpoint('merged').model().state_dict()
     for name, p in before.items():
         mean = (p + weights.get(name, 0)) / 2
@@ -307,7 +308,7 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     save_file({name.removeprefix('model.'): p for name, p in weights.items()}, 'mydecoder/model.safetensors')
     shutil.rmtree('merged')
     with pytest.raises(AssertionError, match='is not in the decoder'):
-        exec(BLOCKS['an encoder merged with the decoder that it was made of'], {})
+        exec(code, {})
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):

@@ -173,5 +173,3 @@ def test_refusals_are_one_line(tmp_path):
     pairs(tmp_path, 2)
     command = 'minimal_pairs.py', '--dataset=x', f'--data={tmp_path}', f'--model={tmp_path}/model'
     refused_line("has no column 'field', but sentence_good", *command, '--group=field')
-    rewrite(model_type='bert')(tmp_path / 'model')
-    refused_line("model_type is 'bert'", *command)

@@ -25,8 +25,8 @@ import bench
 import data
 import pretrain
 import layouts
-from conftest import (ROOT, Script, arguments, assert_near, decayed_and_not, edit, flip, log_lines,
-                      one_line_error, refused, refused_line, replace, run_script, small_run, torchrun)
+from conftest import (ROOT, Script, arguments, assert_near, edit, flip, log_lines, on_cuda, one_line_error,
+                      refused, refused_line, replace, run_script, small_run, torch_adamw, torchrun)
 from nanoencoder import files, huggingface, paper
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
@@ -105,8 +105,8 @@ def test_schedule_by_hand():
 
 
 def test_phases_are_run_through_again_and_shares_are_of_all_steps():
-    turns = dict(phases=(('clm', 1), ('mlm', 2)), repeat=20)
-    cfg = pretrain.Settings(name='x', **turns, warmup_steps=0.05, decay_steps=0.2)
+    cfg = pretrain.Settings(name='x', phases=(('clm', 1), ('mlm', 2)), repeat=20, warmup_steps=0.05,
+                            decay_steps=0.2)
     assert (cfg.warmup_steps, cfg.decay_steps) == (3, 12)
     objectives = [data.objective_at(step, cfg) for step in range(cfg.total_steps)]
     assert objectives == ['clm', 'mlm', 'mlm'] * 20
@@ -173,8 +173,7 @@ def test_one_update_equals_plain_pytorch(trained, corpus):
     cfg = trained(phases=(('mlm', 2),), micro_rows=1, grad_clip=0.5, val_rows=0, **NO_SCHEDULE)
     model, _ = fresh(cfg)
     theirs = bench.transformers_model('AutoModelForMaskedLM', model, cfg).to('cpu', torch.float64)
-    groups = decayed_and_not(theirs.parameters())
-    optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), eps=1e-5)
+    optimizer = torch_adamw(theirs.parameters(), 3e-3)
     for step, line in enumerate(log_lines(run_of(cfg))):
         (batch,), _, _ = data.read_step(step, data.Corpus(corpus), replace(cfg, micro_rows=0))
         tokens = torch.from_numpy(batch.tokens)
@@ -188,10 +187,7 @@ def test_one_update_equals_plain_pytorch(trained, corpus):
         assert line['loss'] == pytest.approx(loss.item(), abs=1e-5)
         assert line['grad_norm'] == pytest.approx(norm.item(), rel=1e-4)
     ours = load_file(run_of(cfg) / '2/model.safetensors')
-    parameters = dict(theirs.named_parameters())
-    assert parameters.keys() == ours.keys()
-    for name, p in parameters.items():
-        assert_near(ours[name].double(), p.detach(), 2e-5)
+    assert_near(ours, theirs.float().state_dict(), 2e-5)
 
 
 @pytest.mark.parametrize('name, ratio', [('muon', 6.7), ('adamw', 0.25)])
@@ -202,8 +198,8 @@ def test_two_rates_equal_two_optimizers_of_torch(settings, monkeypatch, name, ra
     theirs, _ = fresh(cfg)
     inner = [p for name, p in theirs.named_parameters() if '_proj.' in name]
     outer = [p for name, p in theirs.named_parameters() if '_proj.' not in name]
-    adamw = torch.optim.AdamW(decayed_and_not(outer), betas=(0.9, 0.95), eps=1e-5)
-    other = torch.optim.AdamW(inner, betas=(0.9, 0.95), eps=1e-5, weight_decay=0.1)
+    adamw = torch_adamw(outer)
+    other = torch_adamw(inner)      # matrices alone
     if name == 'muon':
         other = torch.optim.Muon(inner, weight_decay=0.1, momentum=0.95)
     monkeypatch.setattr(torch.Tensor, 'bfloat16', torch.Tensor.float)
@@ -219,8 +215,7 @@ def test_two_rates_equal_two_optimizers_of_torch(settings, monkeypatch, name, ra
         other.param_groups[0]['lr'] = ratio * lr
         for each in (optimizer, adamw, other):
             each.step()
-    for p, q in zip(ours.parameters(), theirs.parameters()):
-        assert_near(p, q)
+    assert_near([*ours.parameters()], [*theirs.parameters()])
 
 
 def test_matrices_of_the_layers_learn_at_their_rate(settings):
@@ -256,8 +251,7 @@ def test_the_papers_38_runs(corpus):
     runs = {}
     branched = []   # steps of each branch that its parent has not done
     for name, row in papers.rows.items():
-        alone = dict(name=name, weights_from='', branch_from='')
-        cfg = build(pretrain.Settings, row.settings | alone)
+        cfg = build(pretrain.Settings, row.settings | dict(name=name, weights_from='', branch_from=''))
         runs[name] = cfg
         assert (cfg.decay_steps, cfg.lr, cfg.total_steps) == (2_000, 5e-4, row.steps)
         if row.parent:
@@ -361,8 +355,8 @@ def test_a_branch_equals_the_run_from_scratch(settings):
     (dict(phases=(('clm', 6), ('mlm', 2))), 'is at step 8, and this run has 8')])
 def test_a_branch_that_would_differ_before_it_is_refused(finished, tmp_path, changes, words):
     """It would begin at step 8 of six steps of CLM and six of MLM, of which three decay."""
-    begins = dict(name='branch', branch_from=str(run_of(finished) / '8'), out=str(tmp_path))
-    branch = replace(finished, **begins, **changes)
+    branch = replace(finished, name='branch', branch_from=str(run_of(finished) / '8'), out=str(tmp_path),
+                     **changes)
     refused(words, pretrain.train, branch)
     assert not run_of(branch).exists()
 
@@ -560,9 +554,7 @@ def test_processes_and_micro_batches_do_not_change_the_numbers(settings, world_s
         reference = references[cfg.name.split('-')[0]]
         assert_same_numbers(cfg, reference)
         ours, theirs = (load_file(run_of(run) / 'first_gradient.safetensors') for run in (cfg, reference))
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            assert_near(ours[name], theirs[name], 1e-6)
+        assert_near(ours, theirs, 1e-6)
 
 
 ENDLESS = dict(phases=(('clm', 5_000),), decay_steps=0, save_every=0, val_every=0)
@@ -702,7 +694,7 @@ def test_flash_attention_3_is_for_hopper_where_it_is_installed(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
+@on_cuda
 def test_training_on_cuda_is_near_the_cpu_and_resumes(settings):
     def losses_of(**changes):
         cfg = settings(hidden_size=128, phases=(('clm', 20), ('mlm', 20)), save_every=15, **changes)

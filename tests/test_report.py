@@ -12,7 +12,7 @@ import pytest
 
 import evaluate
 from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
-from nanoencoder.files import read_json, sha256, write_json
+from nanoencoder.files import json_lines, read_json, sha256, write_json
 from studies import report
 from studies.study import Contrast
 from test_evaluate import write
@@ -146,7 +146,7 @@ def packed_line(model, seed, dataset, lr, number, score, draw, method='fine-tune
 
 def write_packed(folder, name, lines):
     with gzip.open(folder / f'runs/{name}.jsonl.gz', 'wt') as file:
-        file.writelines(json.dumps(line) + '\n' for line in lines)
+        file.write(json_lines(lines))
     write_digests(folder)
 
 

@@ -19,8 +19,7 @@ from nanoencoder.tasks import retrieval
 from nanoencoder.tasks.files import Field, read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
-from test_tokenizer import DOCS, TOKENIZER
-
+from test_tokenizer import DOCS, TOKENIZER, changed
 
 
 def task(name, **changes):
@@ -81,12 +80,7 @@ PAPER = 'sst2 qqp mnli conll2003 ontonotes uner squad squad_v2 record msmarco nq
 def test_a_local_copy_of_each_hub_dataset(tmp_path, name, capsys):
     pattern, splits, features, row, read = SCHEMAS[name]
     for split in splits:
-        path = tmp_path / pattern.format(split)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if features is None:
-            jsonl(path, [row] * 40)
-        else:
-            datasets.Dataset.from_list([row] * 40, features=datasets.Features(features)).to_parquet(path)
+        write(tmp_path / pattern.format(split), [row] * 40, features)
     rows, labels = load(name, tmp_path)
     folder = tmp_path / pattern.split('/')[0]   # the same files, if --data names the dataset's own folder
     assert load(name, folder) == (rows, labels)
@@ -136,10 +130,12 @@ def beir(folder, name, form):
     write(folder / place_of_grades.format(name, 'train'), trained)
 
 
-def write(path, rows):
+def write(path, rows, features=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == '.parquet':
-        datasets.Dataset.from_list(rows).to_parquet(path)
+        if features:
+            features = datasets.Features(features)
+        datasets.Dataset.from_list(rows, features=features).to_parquet(path)
     elif path.suffix == '.tsv':
         lines = [rows[0], *(row.values() for row in rows)]
         path.write_text('\n'.join('\t'.join(map(str, line)) for line in lines))
@@ -235,7 +231,7 @@ def what_is_read(tokenizer, text):
 
 def examples_of(kind, rows, labels, tokenizer, max_length):
     """([Example], what is lost) of rows."""
-    rows = {'train': rows, 'validation': [], 'test': []}
+    rows = {'train': rows, 'validation': [], 'test': [], 'corpus': {}}
     encoded = kind.encode(rows, labels, tokenizer, max_length)
     return encoded['train']
 
@@ -286,10 +282,9 @@ def test_strange_words_align(path, tmp_path):
     if path == LLAMA3 and not path.exists():
         pytest.skip('the file is not there')
     if path == 'composing':
-        content = json.loads((DOCS / 'tokenizer.json').read_text()) | {'normalizer': {'type': 'NFC'}}
-        path = tmp_path
-        (path / 'tokenizer.json').write_text(json.dumps(content))
-    tokenizer = load_tokenizer(str(path))
+        tokenizer = changed(tmp_path, lambda spec: spec.update(normalizer={'type': 'NFC'}))
+    else:
+        tokenizer = load_tokenizer(str(path))
     draw = random.Random(1)
     sentences = []
     passages = []
@@ -490,11 +485,8 @@ def test_squads_own_file_is_read_as_the_hubs(tmp_path):
 
 
 def write_shard(folder, name, labels=('bad', 'good')):
-    label = datasets.ClassLabel(names=[*labels])
-    features = datasets.Features({'text': TEXT, 'label': label})
-    rows = [{'text': 'x', 'label': 0}] * 20
-    table = datasets.Dataset.from_list(rows, features=features)
-    table.to_parquet(folder / f'{name}.parquet')
+    features = {'text': TEXT, 'label': datasets.ClassLabel(names=[*labels])}
+    write(folder / f'{name}.parquet', [{'text': 'x', 'label': 0}] * 20, features)
 
 
 def load_shards(folder, labels=()):
