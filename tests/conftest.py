@@ -28,6 +28,7 @@ from examples import embedded_docs
 from nanoencoder import prepare
 from nanoencoder.files import json_lines, write_json
 from nanoencoder.settings import build, flat, run_main
+from studies.hold_out import read_rows
 
 
 def run_process(*arguments, timeout=120, **options):
@@ -163,6 +164,14 @@ def jsonl(path, rows):
     path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
 
 
+def copy_program(folder):
+    """Where a test may change it."""
+    for script in ROOT.glob('*.py'):
+        shutil.copy(script, folder)
+    for name in ('nanoencoder', 'configs'):
+        shutil.copytree(ROOT / name, folder / name)
+
+
 def write_log(run, steps, loss, **config):
     """What a pretraining leaves in its folder: config.json, and a log with a validation each third step and a
     last line that is being written."""
@@ -248,8 +257,7 @@ def arguments(cfg, without=''):
 
 def log_lines(run, *, timed=False):
     """log.jsonl as a list, without what depends on the clock."""
-    text = Path(run, 'log.jsonl').read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
+    lines = read_rows(Path(run, 'log.jsonl'))
     if not timed:
         for line in lines:
             del line['seconds'], line['tokens_per_second']

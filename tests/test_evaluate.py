@@ -17,7 +17,8 @@ from scipy import stats
 
 import evaluate
 import simulation
-from conftest import ROOT, edit, flip, ran, refused, refused_line, run_process, run_script, write_log
+from conftest import (copy_program, edit, flip, ran, refused, refused_line, run_process, run_script,
+                      write_log)
 from nanoencoder import figures, metrics
 from nanoencoder.files import read_json, write_sealed
 from nanoencoder.predictions import SCORED, write_run
@@ -230,18 +231,6 @@ FEW = evaluate.Settings(resamples=500)
 MANY = evaluate.Settings(resamples=20_000)
 
 
-def two_way(values):
-    """(MS of seeds, of instances, of both) of a two-way analysis of variance."""
-    S, N = values.shape
-    of_seeds = values.mean(1, keepdims=True)
-    of_instances = values.mean(0)
-    rest = values - of_seeds - of_instances + values.mean()
-    return (
-        N * of_seeds.var(ddof=1),
-        S * of_instances.var(ddof=1),
-        (rest ** 2).sum() / ((S - 1) * (N - 1)))
-
-
 def test_variances_are_those_of_the_closed_form():
     """MS_I / SN is that of the draws over instances; (MS_S - 2/3 MS_R) / SN is added, by Student's t."""
     normal = np.random.default_rng(13).normal
@@ -250,7 +239,7 @@ def test_variances_are_those_of_the_closed_form():
         normal(0, 0.1, N)
         + normal(0, 0.05, (S, 1))
         + normal(0.6, 0.2, (S, N)))
-    MS_S, MS_I, MS_R = two_way(values)
+    MS_S, MS_I, MS_R = simulation.mean_squares(values)
     own = cell(values, MANY)
     assert own.draws.mean(0).var() == approx(MS_I / (S * N), rel=0.05)
     noise = evaluate.seed_noise(values)
@@ -266,7 +255,7 @@ def test_seeds_that_agree_narrow_the_draws_over_instances():
     draw = np.random.default_rng(17)
     values = draw.normal(0.5, 0.2, (S, N))
     values += 0.5 - values.mean(1, keepdims=True)
-    _, MS_I, MS_R = two_way(values)
+    _, MS_I, MS_R = simulation.mean_squares(values)
     variance = (MS_I - MS_R / 2) / (S * N)
     own = cell(values, MANY)
     assert (own.high - own.low) / 2 == approx(1.96 * variance ** 0.5, rel=0.03)
@@ -484,10 +473,7 @@ def means(printed):
 
 def test_the_metric_halved_halves_the_table(predictions, tmp_path):
     """Of the same predictions: scores are computed again when metrics.py is another one."""
-    for name in ('evaluate.py', 'data.py', 'pretrain.py'):
-        shutil.copy(ROOT / name, tmp_path)
-    for name in ('nanoencoder', 'configs'):
-        shutil.copytree(ROOT / name, tmp_path / name)
+    copy_program(tmp_path)
     words = tmp_path / 'evaluate.py', 'table', '--format=csv', f'--predictions={predictions}'
     assert means(run_process(*words).stdout) == {'good': 81, 'poor': 51}
     edit(tmp_path / 'nanoencoder/metrics.py', '[float(pred == gold) for', '[0.5 * (pred == gold) for')

@@ -1,20 +1,17 @@
 """The embedded texts and tasks: what is held out is in no text to train on, and nothing tells a label."""
-import json
-
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 
-from conftest import ROOT, run_process
+from conftest import ROOT, read_rows, run_process
 from examples import embedded_docs, wordnet
 
 TASKS = ('docs_tc', 'docs_ir', 'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir')
 
 
 def read(path):
-    lines = (ROOT / 'texts' / path).read_text(encoding='utf-8').splitlines()
-    return [json.loads(line) for line in lines]
+    return read_rows(ROOT / 'texts' / path)
 
 
 @pytest.fixture(scope='session')

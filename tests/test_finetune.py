@@ -2,7 +2,6 @@
 import dataclasses
 import errno
 import itertools
-import json
 import random
 import re
 import shutil
@@ -18,8 +17,8 @@ import transformers
 
 import bench
 import finetune
-from conftest import (Script, as_eurobert_and_as_qwen3, assert_near, edit, jsonl, open_whole, ran, refused,
-                      refused_line, torch_adamw, torchrun)
+from conftest import (Script, as_eurobert_and_as_qwen3, assert_near, edit, jsonl, open_whole, ran, read_rows,
+                      refused, refused_line, torch_adamw, torchrun)
 from model import Model, Sizes
 from nanoencoder import files, huggingface, settings as configs, tasks
 from nanoencoder.predictions import SCORED, read_predictions
@@ -167,9 +166,9 @@ def told_score(result):
 
 
 @pytest.mark.parametrize('kind, qk_norm', [('SC', False), ('TC', False), ('TC', True)])
-def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, command, tmp_path):
+def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, tmp_path):
     """Our packed batch against transformers' padded one: logits, loss and the update of one AdamW step. With
-    norms of q and k the saved model is a Qwen3. No saved classifier opens to be fine-tuned again."""
+    norms of q and k the saved model is a Qwen3."""
     folder = random_model(tmp_path / 'random', tie_word_embeddings=False, qk_norm=qk_norm)
     cfg, base, data = prepared(kind, folder, steps=1, warmup=0.0, seed=3, save_model=True)
     head = finetune.new_head(data.kind.head, 32, len(data.labels))
@@ -202,7 +201,6 @@ def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, command, 
     models.save_encoder(cfg, base, data, after, tmp_path / 'after')
     updated = auto.from_pretrained(tmp_path / 'after')
     assert_near(updated.state_dict(), theirs.state_dict(), 2e-5)
-    refused_line('a classifier', *command('SC', f'--model={tmp_path}/saved'))
 
 
 def test_contrastive_loss_by_hand(prepared):
@@ -213,15 +211,9 @@ def test_contrastive_loss_by_hand(prepared):
     train = [{'query': query, 'positive': positive} for query, positive in ('ax', 'ay', 'bx', 'cz')]
     pairs, _ = examples_of(data.kind, train, (), TOKENIZER, 20)
 
-    def vectors(arrays):
-        means = [
-            encoder.model(torch.tensor(tokens), [len(tokens)], causal=False).mean(0)
-            for tokens in arrays]
-        return F.normalize(torch.stack(means), dim=1).double()
-
     with torch.no_grad():
-        queries = vectors([pair.tokens for pair in pairs])
-        documents = vectors([pair.positive for pair in pairs])
+        queries = finetune.encode(encoder, [pair.tokens for pair in pairs], base.world).double()
+        documents = finetune.encode(encoder, [pair.positive for pair in pairs], base.world).double()
     logits = 20 * queries @ documents.T
     logits[0, [1, 2]] = -torch.inf
     logits[1, [0, 2]] = -torch.inf
@@ -344,10 +336,7 @@ def test_a_word_that_decides_is_learnt(kind, option, least, command, tmp_path):
     assert about['method'] == 'fine-tuned'
     assert about['pretraining'] is None
     for split in SCORED:
-        name = f'{split}.jsonl.gz'
-        assert about['sha256'].pop(name) == files.sha256(folder / name)
         assert len(read_predictions(folder, split)) == (24 if kind == 'IR' else 40)
-    assert not about['sha256']
 
 
 def test_muon_fine_tunes_matrices_of_layers(prepared):
@@ -374,8 +363,7 @@ def test_a_number_is_learnt_and_saved(toy, command, tmp_path, monkeypatch):
     is_near = [abs(row['pred'] - row['gold']) < 0.6 for row in rows]
     assert np.mean(is_near) > 0.9
     ask = transformers.pipeline('text-classification', 'fine-tuned/random/SC/toy/lr1e-02_sd0')
-    with open('data/test.jsonl') as file:
-        texts = [json.loads(line)['text'] for line in file]
+    texts = [row['text'] for row in read_rows(Path('data/test.jsonl'))]
     for row, answer in zip(rows[:5], ask(texts[:5])):
         assert answer['score'] == pytest.approx(row['pred'], abs=1e-4)
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import (ROOT, as_eurobert_and_as_qwen3, assert_near, edit, jsonl, open_whole, ran, refused,
-                      refused_line, run_process, texts)
+from conftest import (ROOT, as_eurobert_and_as_qwen3, assert_near, copy_program, edit, jsonl, open_whole, ran,
+                      refused, refused_line, run_process, texts)
 from model import initial_weight
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
@@ -199,9 +199,7 @@ def test_rope_said_in_several_places_is_that_of_transformers(changes, llama):
 @pytest.mark.parametrize('activation, name', [('F.gelu', 'gelu'), ('torch.tanh', 'as in model.py')])
 def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tmp_path):
     """A fork is a copy of the program in which one line of model.py is another."""
-    shutil.copytree(ROOT / 'nanoencoder', tmp_path / 'nanoencoder')
-    for script in ROOT.glob('*.py'):
-        shutil.copy(script, tmp_path)
+    copy_program(tmp_path)
     edit(tmp_path / 'model.py', 'ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
     make('eurobert', tmp_path / 'theirs')
     rewrite(hidden_act=name)(tmp_path / 'theirs')

@@ -151,15 +151,14 @@ def test_the_whole_model_in_float64_equals_its_float32():
     targets = torch.where(torch.arange(90) % 5 < 2, a, -100)
     weights = 1 / torch.linspace(0.3, 0.8, 90)
     loss, count = model(a, [40, 50], targets, False, weights=weights)
-    (loss / count).backward()
-
+    loss.backward()
     hidden = exact.model(a, [40, 50], False)
-    reference = plain_loss(hidden, exact.head, targets, weights) / 36
+    reference = plain_loss(hidden, exact.head, targets, weights)
     reference.backward()
     assert count == 36
-    assert loss.item() / 36 == pytest.approx(reference.item(), abs=1e-5)
+    assert loss.item() == pytest.approx(reference.item(), abs=3e-4)
     for p, q in zip(model.parameters(), exact.parameters()):
-        torch.testing.assert_close(p.grad.double(), q.grad, atol=2e-5, rtol=1e-3)
+        torch.testing.assert_close(p.grad.double(), q.grad, atol=7e-4, rtol=1e-3)
 
 
 @torch.library.custom_op('stand_in::attend', mutates_args=())

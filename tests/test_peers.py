@@ -229,20 +229,18 @@ LENGTHS = [1, 2, 8, 9, 17, 30, 31, 40, 64, 65, 100]
 
 @pytest.mark.slow
 @pytest.mark.parametrize('family', peers.FAMILIES_OF_PEERS)
-def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family, folders, tmp_path):
+def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family, bert):
     """A saved folder: ours, of texts of many lengths at once, against transformers' class, one at a time."""
     config = small_config(family)
-    for path in folders['bert'].glob('*token*'):
-        shutil.copy(path, tmp_path)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        another(config)(tmp_path)
+        another(config)(bert)
         drawn = [torch.randint(5, 800, (length,)) for length in LENGTHS]
         if family == 'modernbert-decoder':
             config.is_causal = False
-        theirs = transformers.AutoModel.from_pretrained(tmp_path, config=config).eval()
+        theirs = transformers.AutoModel.from_pretrained(bert, config=config).eval()
         expected = torch.cat([theirs(input_ids=text[None])[0][0] for text in drawn])
-        ours = opened(tmp_path).model()
+        ours = opened(bert).model()
         assert_near(ours(torch.cat(drawn), LENGTHS), expected, 2e-6)
         text = drawn[4]     # it lies within a window of Longformer's
         first = ours(text, [17])[0]

@@ -44,8 +44,7 @@ def run_of(cfg):
 
 def weights(folder):
     """{file: sha256} of a checkpoint's weights and moments."""
-    paths = folder.glob('*.safetensors')
-    return {path.name: files.sha256(path) for path in paths}
+    return {path.name: files.sha256(path) for path in folder.glob('*.safetensors')}
 
 
 def logged(cfg):
