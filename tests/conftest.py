@@ -110,6 +110,11 @@ class Script(FORKS.Process):
         out, err = (path.read_text() for path in self.prints)
         return subprocess.CompletedProcess(self.words, self.exitcode, out, err)
 
+    def ended_well(self, timeout=120):
+        result = self.ended(timeout)
+        assert result.returncode == 0, result.stderr
+        return result
+
 
 # of what is exported: EuroBERT, and with norms of q and k Qwen3
 as_eurobert_and_as_qwen3 = pytest.mark.parametrize('qk_norm', [False, True])
@@ -275,11 +280,10 @@ def refused_line(words, script, *arguments):
     one_line_error(run_script(script, *arguments), words)
 
 
-def one_line_error(result, *parts):
+def one_line_error(result, words):
     """A mistake of the user's: exit code 2, one line, no traceback, and the words that help."""
     assert result.returncode == 2, result.stderr
     assert 'Traceback' not in result.stderr
     line, = (line for line in result.stderr.splitlines() if line.startswith('error: '))
     assert result.stderr.strip().endswith(line), result.stderr
-    for part in parts:
-        assert re.search(part, line), (part, line)
+    assert re.search(words, line), (words, line)

@@ -369,20 +369,6 @@ def test_units_that_arms_share_and_units_of_their_own():
     assert others[3:5] == approx(tuple(theirs.confidence_interval()), abs=1e-5)
 
 
-def test_contrasts_are_linear_and_of_several_datasets():
-    """A weighted sum of three arms; recompute.py computes the noise of such sums."""
-    weights = 1, -0.25, -0.75
-    parts = []
-    by_unit = 0
-    for k, N in enumerate([100, 150]):
-        scores = [study(30 + 3 * k + arm, N=N) for arm in range(3)]
-        cells = [cell(own, FEW, dataset=f'd{k}') for own in scores]
-        parts.append([*zip(weights, cells)])
-        by_unit += np.tensordot(weights, scores, 1).mean((1, 2)) / 2
-    result = evaluate.estimate(parts, FEW)
-    assert result.by_seed == approx(dict(enumerate(by_unit)), abs=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('metric, seeds, spread, n, each', [
     ('accuracy', 3, 0.15, 300, 1), ('F1', 5, 0.5, 300, 1), ('NDCG@10', 5, 0.15, 300, 1),

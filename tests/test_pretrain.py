@@ -117,7 +117,6 @@ def test_a_run_learns_logs_and_saves(trained):
     run = run_of(cfg)
     config, lines = read_log(run)
     assert [line['step'] for line in lines] == [*range(1, 121)]
-    assert [line['phase'] for line in lines] == ['clm'] * 40 + ['mlm'] * 40 + ['mntp'] * 40
 
     untrained = np.log(4096)
     assert [line['step'] for line in lines if 'val_clm_loss' in line] == [20, 40, 60, 80, 100, 120]
@@ -525,8 +524,7 @@ def begin(world_size, script, *words):
 def launch(world_size, runs):
     words = json.dumps([flat(cfg) for cfg in runs])
     for process in begin(world_size, 'layouts.py', words):
-        result = process.ended(200)
-        assert result.returncode == 0, result.stderr[-3000:]
+        process.ended_well(200)
 
 
 def assert_same_numbers(cfg, other):
@@ -576,8 +574,7 @@ def test_signals_finish_the_step_and_save(settings, number, world_size):
     for _ in range(3):
         os.kill(first.pid, number)
     for process in (first, *others):
-        result = process.ended()
-        assert result.returncode == 0, result.stderr
+        process.ended_well()
     assert 'stopped at step' in first.ended().stdout
     assert_saved(cfg)
 
