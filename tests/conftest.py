@@ -65,8 +65,7 @@ def ran(script, *arguments):
 
 def torchrun(processes, *arguments):
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
-    environment = os.environ | {'PYTHONPATH': str(ROOT)}
-    return run_process(*launcher, *arguments, timeout=200, env=environment)
+    return run_process(*launcher, *arguments, timeout=200, env=os.environ | {'PYTHONPATH': str(ROOT)})
 
 
 def pytest_collection_finish():
@@ -143,7 +142,7 @@ def decayed_and_not(parameters):
     return [{'params': matrices, 'weight_decay': 0.1}, {'params': vectors, 'weight_decay': 0.0}]
 
 
-def torch_adamw(parameters, lr=1e-3):
+def torch_adamw(parameters, lr):
     """torch's, with our settings."""
     return torch.optim.AdamW(decayed_and_not(parameters), lr, betas=(0.9, 0.95), eps=1e-5)
 

@@ -13,8 +13,7 @@ def fitted(kind, train=(), corpus=(), **settings):
         dataset='d',
         source='x',
         **settings)
-    rows = {'train': train, 'corpus': corpus}
-    return baselines.methods(task, rows)
+    return baselines.methods(task, {'train': train, 'corpus': corpus})
 
 
 def labelled(*rows):

@@ -7,7 +7,6 @@ from sklearn.naive_bayes import MultinomialNB
 from conftest import ROOT, read_rows, run_process
 from examples import embedded_docs, wordnet
 
-TASKS = ('docs_tc', 'docs_ir', 'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir')
 
 
 def read(path):
@@ -20,7 +19,7 @@ def tasks():
     for script in ('embedded_docs', 'wordnet'):
         run_process(f'examples/{script}.py', timeout=900, check=True)
     return {task: {split: read(f'{task}/{split}.jsonl') for split in embedded_docs.SPLITS}
-            for task in TASKS}
+            for task in ('docs_tc', 'docs_ir', 'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir')}
 
 
 def test_files_are_written_once_and_again_after_a_kill_or_for_other_versions(tmp_path):

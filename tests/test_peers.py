@@ -101,13 +101,11 @@ def another(config):
 
 
 def opened(folder):
-    config = read_json(folder / 'config.json')
-    return peers.open_peer(folder, config)
+    return peers.open_peer(folder, read_json(folder / 'config.json'))
 
 
 def judge(folder):
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32)
-    return model.eval()
+    return transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @each_family
@@ -216,7 +214,7 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, prepared, tmp_path, mon
 
 def test_weights_in_bf16_leave_rope_in_fp32(folders, prepared):
     cfg, base, _ = prepared('SC', folders['modernbert'], weights='bf16')
-    encoder = finetune.new_encoder(cfg, base, lambda states, lengths: states)
+    encoder = finetune.new_encoder(cfg, base, finetune.as_it_is)
     assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
     frequencies = dict(encoder.model.named_buffers())
     assert frequencies
@@ -265,8 +263,8 @@ def test_a_folder_that_names_code_opens_where_transformers_has_its_architecture(
 def test_a_config_for_a_repositorys_own_code_is_refused(change, bert):
     another(transformers.GteConfig(**COMMON))(bert)
     rewrite(**change)(bert)
-    config = read_json(bert / 'config.json')
-    refused('is for code in its repository, which is not run', peers.check_encoder, config)
+    refused('is for code in its repository, which is not run', peers.check_encoder,
+            read_json(bert / 'config.json'))
 
 
 QUERY = 'encoder.layer.0.attention.self.query.weight'

@@ -27,8 +27,7 @@ def task(name, **changes):
 
 
 def load(name, folder, **changes):
-    cfg = task(name, data=str(folder), **changes)
-    return tasks.kind_of(cfg).load()
+    return tasks.kind_of(task(name, data=str(folder), **changes)).load()
 
 
 TEXT = datasets.Value('string')
@@ -231,8 +230,7 @@ def what_is_read(tokenizer, text):
 def examples_of(kind, rows, labels, tokenizer, max_length):
     """([Example], what is lost) of rows."""
     rows = {'train': rows, 'validation': [], 'test': [], 'corpus': {}}
-    encoded = kind.encode(rows, labels, tokenizer, max_length)
-    return encoded['train']
+    return kind.encode(rows, labels, tokenizer, max_length)['train']
 
 
 def check_tagging(rows, labels, tokenizer):

@@ -157,12 +157,12 @@ def test_where_tiktoken_has_other_ids_or_none_it_does_not_encode(tmp_path, capsy
 
 
 def test_masks_are_encoded_where_asked_and_surrogates_replaced():
-    ours = TOKENIZER
-    masked = ours.encode_masked('The <|mask|> of<|mask|>')
-    assert masked.tolist() == [*ours.encode('The'), 4095, *ours.encode(' of'), 4095]
-    assert ours.decode(masked) == 'The<|mask|> of<|mask|>'
-    for encode in (ours.encode, ours.bulk()):
-        assert encode('a \ud83d b').tolist() == ours.encode('a \ufffd b').tolist()
+    encode = TOKENIZER.encode
+    masked = TOKENIZER.encode_masked('The <|mask|> of<|mask|>')
+    assert masked.tolist() == [*encode('The'), 4095, *encode(' of'), 4095]
+    assert TOKENIZER.decode(masked) == 'The<|mask|> of<|mask|>'
+    for either in (encode, TOKENIZER.bulk()):
+        assert either('a \ud83d b').tolist() == encode('a \ufffd b').tolist()
 
 
 def test_an_old_file_without_its_models_type_opens(tmp_path):
@@ -238,10 +238,9 @@ def test_offsets_are_of_the_words_without_spaces(tmp_path):
 
 @pytest.mark.parametrize('added', [
     [(EOS, 4093, True, False), ('<|im_start|>', 4094, True, False), ('<think>', 4095, False, False)],
-    [(EOS, 4093, True, True), ('<|User|>', 4094, False, False)],
-    [(EOS, 4093, True, True), (' ' * 4, 4094, False, False)],
+    [(EOS, 4093, True, True), ('<|User|>', 4094, False, False), (' ' * 4, 4095, False, False)],
     [('<|mask|>', 4100, True, False), (EOS, 4200, True, False), ('<think>', 4300, False, False)]],
-    ids=['as Qwen', 'as DeepSeek, some in both', 'as GPT-NeoX, with text', 'gaps and a mask'])
+    ids=['as Qwen', 'as DeepSeek and GPT-NeoX, some in both and a text', 'gaps and a mask'])
 def test_every_added_token_keeps_the_id_that_its_file_gives_it(added, tmp_path):
     """To us, the tokenizers library and transformers; when read, and when read again after saving."""
     file_ids = {token: i for token, i, _, _ in added}
