@@ -228,7 +228,7 @@ def test_a_control_is_another_encoder_of_the_same_weights(change, same, prepared
     """With the causal mask no token sees what comes; without layers its vector is its normed embedding."""
     cfg, base, _ = prepared('TC', **change)
     encoder = finetune.new_encoder(cfg, base, finetune.as_it_is)
-    whole = huggingface.open_checkpoint(str(checkpoint)).model(head=False)
+    whole = huggingface.open_checkpoint(checkpoint).model(head=False)
     del whole.layers[len(encoder.model.layers):]
     tokens = torch.arange(10)
     with torch.no_grad():
@@ -245,7 +245,7 @@ def test_a_control_is_another_encoder_of_the_same_weights(change, same, prepared
 def test_a_variant_has_a_name_and_a_row_of_its_own(changes, name, row, prepared, checkpoint, monkeypatch):
     past = {'row': 'mlm-900', 'step': 900, 'phases': [['mlm', 900]]}
     state = {'pretraining': past, 'fixed': {'seed': 0}}
-    opened = huggingface.open_checkpoint(str(checkpoint))
+    opened = huggingface.open_checkpoint(checkpoint)
     opened = dataclasses.replace(opened, state=state)
     monkeypatch.setattr(finetune, 'open_encoder', lambda cfg: opened)
     cfg, base, _ = prepared('SC', **changes)

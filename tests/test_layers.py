@@ -26,7 +26,7 @@ def test_linear_cka_is_hsic_of_gram_matrices():
 
 @torch.no_grad()
 def test_states_of_the_last_layer_give_the_models_vectors(checkpoint):
-    transformer = open_checkpoint(str(checkpoint)).model(head=False)
+    transformer = open_checkpoint(checkpoint).model(head=False)
     read = layers.read_layers(transformer, [Example(np.arange(9)), Example(np.arange(5))])
     assert len(read) == 1 + len(transformer.layers)
     last = torch.from_numpy(np.concatenate(read[-1]))

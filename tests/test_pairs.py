@@ -97,7 +97,7 @@ def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
     likelihood = asked or usual
     words = ['--dataset=toy', f'--data={tmp_path}', f'--likelihood={likelihood}', '--tokens_at_once=500']
     cfg, _ = parse(minimal_pairs.Settings, words)
-    checkpoint = open_checkpoint(str(tmp_path / 'model'))
+    checkpoint = open_checkpoint(tmp_path / 'model')
     config = read_json(checkpoint.folder / 'config.json')
     assert minimal_pairs.own_likelihood(config) == usual
     minimal_pairs.put_token_in_front(checkpoint.tokenizer(), config, likelihood)
