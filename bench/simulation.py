@@ -130,22 +130,27 @@ def truth(metric, spread, better, each=1):
 # The methods
 
 
-def closed_form(values):
-    """Return (mean, half of the 95 % interval) of (S, N) values, by a two-way analysis of variance."""
+def mean_squares(values):
+    """Return those of (S, N) values by a two-way analysis of variance: of seeds, of instances, and of what
+    neither explains."""
     S, N = values.shape
     of_seeds = values.mean(1)
     of_instances = values.mean(0)
-    mean = values.mean()
-    rest = values - of_instances - of_seeds[:, None] + mean
-    # mean squares of seeds, of instances, and of what neither explains; their degrees of freedom
-    squares = np.array([
+    rest = values - of_instances - of_seeds[:, None] + values.mean()
+    return np.array([
         N * of_seeds.var(ddof=1),
         S * of_instances.var(ddof=1),
         (rest ** 2).sum() / ((S - 1) * (N - 1))])
+
+
+def closed_form(values):
+    """Return (mean, half of the 95 % interval) of (S, N) values."""
+    S, N = values.shape
+    squares = mean_squares(values)
     freedom = np.array([S - 1, N - 1, (S - 1) * (N - 1)])
     total = max(squares[0] + squares[1] - squares[2], squares[0], squares[1])
     nu = total ** 2 / (squares ** 2 / freedom).sum()     # Satterthwaite's
-    return mean, stats.t.ppf(0.975, nu) * np.sqrt(total / (S * N))
+    return values.mean(), stats.t.ppf(0.975, nu) * np.sqrt(total / (S * N))
 
 
 def make_run(dataset, seed, origin=None, load=None):

@@ -28,6 +28,7 @@ from examples import embedded_docs
 from nanoencoder import files, prepare
 from nanoencoder.files import json_lines, write_json
 from nanoencoder.settings import build, flat, run_main
+from studies.hold_out import read_rows
 
 
 def run_process(*arguments, timeout=120, **options):
@@ -64,8 +65,7 @@ def ran(script, *arguments):
 
 def torchrun(processes, *arguments):
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={processes}']
-    environment = os.environ | {'PYTHONPATH': str(ROOT)}
-    return run_process(*launcher, *arguments, timeout=200, env=environment)
+    return run_process(*launcher, *arguments, timeout=200, env=os.environ | {'PYTHONPATH': str(ROOT)})
 
 
 def pytest_collection_finish():
@@ -109,13 +109,21 @@ class Script(FORKS.Process):
         out, err = (path.read_text() for path in self.prints)
         return subprocess.CompletedProcess(self.words, self.exitcode, out, err)
 
+    def ended_well(self, timeout=120):
+        result = self.ended(timeout)
+        assert result.returncode == 0, result.stderr
+        return result
+
 
 # of what is exported: EuroBERT, and with norms of q and k Qwen3
 as_eurobert_and_as_qwen3 = pytest.mark.parametrize('qk_norm', [False, True])
 
 
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs CUDA')
+
+
 def assert_near(ours, theirs, atol=1e-5):
-    """Two tensors are equal but for rounding."""
+    """Two tensors, or all of two collections of them, are equal but for rounding."""
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
 
 
@@ -132,6 +140,11 @@ def decayed_and_not(parameters):
     matrices = [p for p in parameters if p.ndim == 2]
     vectors = [p for p in parameters if p.ndim == 1]
     return [{'params': matrices, 'weight_decay': 0.1}, {'params': vectors, 'weight_decay': 0.0}]
+
+
+def torch_adamw(parameters, lr):
+    """torch's, with our settings."""
+    return torch.optim.AdamW(decayed_and_not(parameters), lr, betas=(0.9, 0.95), eps=1e-5)
 
 
 def flip(path, byte=-1):
@@ -161,6 +174,14 @@ def change(folder, **about):
 def jsonl(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+
+
+def copy_program(folder):
+    """Where a test may change it."""
+    for script in ROOT.glob('*.py'):
+        shutil.copy(script, folder)
+    for name in ('nanoencoder', 'configs'):
+        shutil.copytree(ROOT / name, folder / name)
 
 
 def write_log(run, steps, loss, **config):
@@ -248,8 +269,7 @@ def arguments(cfg, without=''):
 
 def log_lines(run, *, timed=False):
     """log.jsonl as a list, without what depends on the clock."""
-    text = Path(run, 'log.jsonl').read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
+    lines = read_rows(Path(run, 'log.jsonl'))
     if not timed:
         for line in lines:
             del line['seconds'], line['tokens_per_second']
@@ -267,11 +287,10 @@ def refused_line(words, script, *arguments):
     one_line_error(run_script(script, *arguments), words)
 
 
-def one_line_error(result, *parts):
+def one_line_error(result, words):
     """A mistake of the user's: exit code 2, one line, no traceback, and the words that help."""
     assert result.returncode == 2, result.stderr
     assert 'Traceback' not in result.stderr
     line, = (line for line in result.stderr.splitlines() if line.startswith('error: '))
     assert result.stderr.strip().endswith(line), result.stderr
-    for part in parts:
-        assert re.search(part, line), (part, line)
+    assert re.search(words, line), (words, line)

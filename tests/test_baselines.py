@@ -13,8 +13,7 @@ def fitted(kind, train=(), corpus=(), **settings):
         dataset='d',
         source='x',
         **settings)
-    rows = {'train': train, 'corpus': corpus}
-    return baselines.methods(task, rows)
+    return baselines.methods(task, {'train': train, 'corpus': corpus})
 
 
 def labelled(*rows):
@@ -27,12 +26,8 @@ def tagged(*sentences):
     """Rows of 'The/DET cat/NOUN'."""
     rows = []
     for sentence in sentences:
-        words = []
-        tags = []
-        for pair in sentence.split():
-            word, tag = pair.split('/')
-            words.append(word)
-            tags.append(tag)
+        pairs = [pair.split('/') for pair in sentence.split()]
+        words, tags = zip(*pairs)
         rows.append({'words': words, 'tags': tags})
     return rows
 

@@ -1,12 +1,10 @@
 """The bench does the same work as its peers, and is ahead of them (`make slow`: timing takes time)."""
-import json
-
 import pytest
 import torch
 
 import bench
 import gpu
-from conftest import run_process
+from conftest import read_rows, run_process
 from nanoencoder.pretraining import cost
 
 LEAST = {  # ratios below what is measured, for busy machines
@@ -18,8 +16,7 @@ LEAST = {  # ratios below what is measured, for busy machines
 def test_each_case_does_the_same_work_faster(tmp_path):
     out = tmp_path / 'bench.jsonl'
     run_process('bench/bench.py', *LEAST, '--repeats=3', f'--out={out}', timeout=900, check=True)
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    for line, least in zip(lines, LEAST.values(), strict=True):
+    for line, least in zip(read_rows(out), LEAST.values(), strict=True):
         assert line['ratio'] >= least, line
         if line['case'] == 'loss_alone':
             assert line['peak_mib'] * 5 < line['peer_peak_mib']

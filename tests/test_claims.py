@@ -104,18 +104,18 @@ def share_gone(lead, *datasets):
 
 
 def test_how_much_of_the_lead_goes_with_the_optimizer(lead):
-    adamw = lead(1800, *THREE).mean()
-    muon = lead(1800, *THREE, muon='muon-').mean()
+    def under_each(*datasets):
+        return lead(1800, *datasets).mean(), lead(1800, *datasets, muon='muon-').mean()
+
+    adamw, muon = under_each(*THREE)
     assert f'is {adamw:.1f} points under AdamW and {muon:.1f} under Muon' in words_of('README.md')
 
-    before = lead(1800, 'squad_ir').mean()
-    after = lead(1800, 'squad_ir', muon='muon-').mean()
+    before, after = under_each('squad_ir')
     assert f'of {before:.1f} points {after:.1f} are left' in OPTIMISER
     assert '{} % less [{}, {}]'.format(*share_gone(lead, 'squad_ir')) in OPTIMISER
     assert 'loses {} % [{}, {}]'.format(*share_gone(lead, *THREE)) in OPTIMISER
 
-    of_words = lead(1800, 'wn_sc').mean()
-    of_words_muon = lead(1800, 'wn_sc', muon='muon-').mean()
+    of_words, of_words_muon = under_each('wn_sc')
     assert f'under AdamW ({of_words:+.1f})' in OPTIMISER
     assert f'overtakes, by {-of_words_muon:.1f}' in OPTIMISER
 
@@ -140,9 +140,8 @@ def test_what_the_lead_has_to_do_with_the_wait(lead):
     shown = '{:.2f}, {:.2f} and {:.2f}'.format(*of_adamw).replace('0.', '.')
     assert f'r of wait and lead is {shown}' in OPTIMISER
     assert shown in PAPER
-    shorter = wait - waits('muon-mlm-14400')
     smaller = lead(1800, *THREE) - lead(1800, *THREE, muon='muon-')
-    correlation = np.corrcoef(shorter, smaller)[0, 1]
+    correlation = np.corrcoef(wait - waits('muon-mlm-14400'), smaller)[0, 1]
     assert f'is {correlation:.2f} early'.replace('0.', '.') in OPTIMISER
 
 

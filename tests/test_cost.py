@@ -38,8 +38,7 @@ def test_flops_of_batches_are_what_is_expected_of_the_law(objective):
 
 def test_flops_until_a_step():
     """After six steps of one CLM and three MLM, again and again, two were CLM."""
-    turns = dict(phases=(('clm', 1), ('mlm', 3)), repeat=100)
-    cfg = replace(CFG, **turns, warmup_steps=0, decay_steps=0, save_at=())
+    cfg = replace(CFG, phases=(('clm', 1), ('mlm', 3)), repeat=100, warmup_steps=0, decay_steps=0, save_at=())
     mlm_step = 2_359_296 * cost.flops_per_token(cfg, 'mlm')
     by_hand = {
         6: 2 * STEP + 4 * mlm_step,

@@ -1,30 +1,25 @@
 """The embedded texts and tasks: what is held out is in no text to train on, and nothing tells a label."""
-import json
-
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 
-from conftest import ROOT, run_process
+from conftest import ROOT, read_rows, run_process
 from examples import embedded_docs, wordnet
 
-TASKS = ('docs_tc', 'docs_ir', 'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir')
 
 
 def read(path):
-    lines = (ROOT / 'texts' / path).read_text(encoding='utf-8').splitlines()
-    return [json.loads(line) for line in lines]
+    return read_rows(ROOT / 'texts' / path)
 
 
 @pytest.fixture(scope='session')
 def tasks():
     """{task: {split: rows}}, which are written where a user has them, once."""
     for script in ('embedded_docs', 'wordnet'):
-        result = run_process(f'examples/{script}.py', timeout=900)
-        assert result.returncode == 0, result.stderr
+        run_process(f'examples/{script}.py', timeout=900, check=True)
     return {task: {split: read(f'{task}/{split}.jsonl') for split in embedded_docs.SPLITS}
-            for task in TASKS}
+            for task in ('docs_tc', 'docs_ir', 'wn_sc', 'wn_pairs', 'wn_qa', 'wn_ir')}
 
 
 def test_files_are_written_once_and_again_after_a_kill_or_for_other_versions(tmp_path):

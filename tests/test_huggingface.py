@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import (ROOT, as_eurobert_and_as_qwen3, assert_near, edit, jsonl, open_whole, ran, refused,
-                      refused_line, run_process, texts)
+from conftest import (ROOT, as_eurobert_and_as_qwen3, assert_near, copy_program, edit, jsonl, open_whole, ran,
+                      refused, refused_line, run_process, texts)
 from model import initial_weight
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint
@@ -79,12 +79,12 @@ def test_logits_are_those_of_transformers(family, tmp_path):
 
     folder = tmp_path / 'ours'
     folder.mkdir()
-    special = {'bos': 1, 'eos': 2, 'pad': 2, 'mask': 3}
-    huggingface.save(folder, ours.sizes, 4_096, special, dict(ours.named_parameters()))
+    huggingface.save(folder, ours.sizes, 4_096, {'bos': 1, 'eos': 2, 'pad': 2, 'mask': 3},
+                     dict(ours.named_parameters()))
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
     again = load(folder)
     assert again.sizes == ours.sizes
-    assert all(torch.equal(p, again.get_parameter(name)) for name, p in ours.named_parameters())
+    assert_near(again.state_dict(), ours.state_dict(), 0)
     auto = transformers.AutoModelForCausalLM if family == 'qwen3' else transformers.AutoModelForMaskedLM
     opened = open_whole(auto, folder)
     for attention in ('sdpa', 'eager'):
@@ -96,14 +96,11 @@ def test_shards_bf16_base_models_and_old_buffers(tmp_path):
     theirs = make('llama', tmp_path / 'shards', torch.bfloat16, max_shard_size='20KB')
     assert len(list((tmp_path / 'shards').glob('*.safetensors'))) > 3
     ours = load(tmp_path / 'shards')
-    stored = theirs.state_dict()
-    for name, p in ours.named_parameters():
-        assert p.dtype == torch.float32
-        assert torch.equal(p, stored[name])
+    assert_near(ours.state_dict(), theirs.state_dict(), 0)      # fp32 of both
     theirs.model.save_pretrained(tmp_path / 'base')     # names without "model.", no head
     with_tensor('layers.0.self_attn.rotary_emb.inv_freq', lambda _: torch.ones(4))(tmp_path / 'base')
     base = load(tmp_path / 'base', head=False)
-    assert all(torch.equal(p, ours.model.get_parameter(name)) for name, p in base.named_parameters())
+    assert_near(base.state_dict(), ours.model.state_dict(), 0)
 
 
 def test_a_tied_head_may_be_held_twice_but_not_differ(tmp_path):
@@ -202,9 +199,7 @@ def test_rope_said_in_several_places_is_that_of_transformers(changes, llama):
 @pytest.mark.parametrize('activation, name', [('F.gelu', 'gelu'), ('torch.tanh', 'as in model.py')])
 def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tmp_path):
     """A fork is a copy of the program in which one line of model.py is another."""
-    shutil.copytree(ROOT / 'nanoencoder', tmp_path / 'nanoencoder')
-    for script in ROOT.glob('*.py'):
-        shutil.copy(script, tmp_path)
+    copy_program(tmp_path)
     edit(tmp_path / 'model.py', 'ACTIVATION = F.silu ', f'ACTIVATION = {activation} ')
     make('eurobert', tmp_path / 'theirs')
     rewrite(hidden_act=name)(tmp_path / 'theirs')
@@ -313,9 +308,8 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_a_hub_id_is_opened_and_refused_before_its_weights_come(hub, tmp_path):
-    theirs = make('llama', hub / 'some/model', max_shard_size='20KB').state_dict()
-    for name, p in load('some/model').named_parameters():
-        assert torch.equal(p, theirs[name])
+    theirs = make('llama', hub / 'some/model', max_shard_size='20KB')
+    assert_near(load('some/model').state_dict(), theirs.state_dict(), 0)
     for name in ('other', 'pickle'):
         make('llama', hub / 'some' / name)
     rewrite(model_type='gemma')(hub / 'some/other')

@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT, ran, refused_line, write_log
 from nanoencoder.files import read_json
 from studies import losses, packs
-from test_evaluate import change, rows  # noqa: F401
+from test_evaluate import change, rows, told  # noqa: F401
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def study(rows, tmp_path):
     ['table', '--split=both'], ['table', '--protocol=paper'], ['compare', 'mlm', 'clm']])
 def test_a_packed_study_is_the_same_study(study, words):
     """Each pack adds what is new; what was packed need not be there."""
-    before = ran('evaluate.py', *words, f'--predictions={study}/runs', '--resamples=500').stdout
+    before = told(study / 'runs', *words)
     assert ran('studies.packs', study).stdout == f'{study}: 13 runs\n'
     files = {path: path.read_bytes() for path in (*study.glob('runs/*.gz'), *study.glob('*.*'))}
     assert sorted(path.name for path in files) == [

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from pytest import approx
 from safetensors.torch import load_file, save_file
 
 import data
@@ -24,6 +25,7 @@ from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import name_of
 from nanoencoder.settings import leaves, parse, split_words
 from studies import beside, run, speedrun
+from test_data import ROWS
 
 README = ROOT / 'README.md'
 # {first line without its '# ': lines} of the fenced Python blocks of two pages
@@ -160,8 +162,8 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
 
 def test_make_try_hands_its_options_on():
     words = '--mask_ratio=0.3 --lr=1e-3'
-    made = subprocess.run(['make', '-n', 'try', f'ARGS={words}'], cwd=ROOT, capture_output=True, text=True)
-    command, = re.findall('.*pretrain.py.*', made.stdout)
+    made = subprocess.check_output(['make', '-n', 'try', f'ARGS={words}'], cwd=ROOT, text=True)
+    command, = re.findall('.*pretrain.py.*', made)
     assert command.endswith(words)
     assert '--name=try-' in command
 
@@ -240,9 +242,8 @@ def test_the_files_alone(file, place, corpus, tmp_path):
     shutil.copy(ROOT / f'{file}.py', tmp_path)
     shutil.copytree(corpus, tmp_path / 'corpora/docs')
     code = BLOCKS[f'{file}.py alone, {place}']
-    ran = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    lines = [line.split() for line in ran.stdout.splitlines()]
+    told = subprocess.check_output([sys.executable, '-c', code], cwd=tmp_path, text=True)
+    lines = [line.split() for line in told.splitlines()]
     if file == 'model':
         assert float(lines[-1][1]) < float(lines[0][1]) / 2     # losses
     else:
@@ -260,7 +261,7 @@ def test_the_shortest_objective(monkeypatch, settings):
     assert inputs.tolist() == tokens.tolist()
     assert skip.causal
     assert targets.tolist() == [7, 8, none, none, 3, none, none]
-    assert skip.expected_targets(cfg) == pytest.approx(1 - 4 / cfg.context)  # two segments, two each
+    assert skip.expected_targets(cfg) == approx(1 - 4 / cfg.context)  # two segments, two each
 
 
 def test_span_masking_trains_resumes_and_is_counted(corpus, trained, capsys):
@@ -273,8 +274,7 @@ def test_span_masking_trains_resumes_and_is_counted(corpus, trained, capsys):
     assert log_lines(f'{cfg.out}/{cfg.name}') == lines
     cost.dry_run(cfg, 1)
     assert 'of span' in capsys.readouterr().out
-    rows = [(i, i % 40) for i in range(200)]
-    batch, _ = data.make_batch(data.Corpus(corpus), 'train', rows, 0, 'span', cfg)
+    batch, _ = data.make_batch(data.Corpus(corpus), 'train', ROWS, 0, 'span', cfg)
     masked = batch.targets != data.NO_TARGET
     assert np.array_equal(batch.weights, masked)    # it gives none: each target's is 1
     assert 0.28 < masked.mean() <= 0.3
@@ -297,7 +297,8 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     weights = {name: p for name, p in weights.items() if not name.endswith('o_proj.bias')}
     save_file(weights, 'mydecoder/model.safetensors')
     before = load_file('out/mydecoder-mlm40/12/model.safetensors')
-    exec(BLOCKS['an encoder merged with the decoder that it was made of'], {})
+    code = BLOCKS['an encoder merged with the decoder that it was made of']
+    exec(code, {})
     merged = open_checkpoint('merged').model().state_dict()
     for name, p in before.items():
         mean = (p + weights.get(name, 0)) / 2
@@ -308,7 +309,7 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     save_file({name.removeprefix('model.'): p for name, p in weights.items()}, 'mydecoder/model.safetensors')
     shutil.rmtree('merged')
     with pytest.raises(AssertionError, match='is not in the decoder'):
-        exec(BLOCKS['an encoder merged with the decoder that it was made of'], {})
+        exec(code, {})
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):
@@ -317,8 +318,8 @@ def test_the_schedule_and_the_size(settings, tmp_path):
     rates = [scope['lr_at'](cfg, step) for step in range(110)]
     assert rates[0] == 0.1
     assert rates[9] == rates[10] == 1
-    assert rates[60] == pytest.approx(0.5)
-    assert rates[109] == pytest.approx((1 + math.cos(0.99 * math.pi)) / 2)
+    assert rates[60] == approx(0.5)
+    assert rates[109] == approx((1 + math.cos(0.99 * math.pi)) / 2)
     shutil.copy(ROOT / 'configs/tiny.py', tmp_path)
     (tmp_path / 'deep.py').write_text(BLOCKS['configs/deep.py'])
     cfg, _ = parse(pretrain.Settings, [str(tmp_path / 'deep.py')])
@@ -349,7 +350,7 @@ def test_a_correlation_has_an_interval(monkeypatch):
     columns[1] = 0.5 * columns[0] + 0.5 * columns[1] + 0.3
     (xx, xy), (_, yy) = np.cov(columns, bias=True)
     wanted = 2 * xy / (xx + yy + np.subtract(*columns.mean(1)) ** 2)
-    assert metrics.score_of('concordance', columns) == pytest.approx(wanted)
+    assert metrics.score_of('concordance', columns) == approx(wanted)
     terms = metrics.STATISTICS['concordance'].terms(columns[:, None])
     draws = evaluate.bootstrap('concordance', terms, 2_000)
-    assert evaluate.instance_values('concordance', terms).std() / 20 == pytest.approx(draws.std(), rel=0.1)
+    assert evaluate.instance_values('concordance', terms).std() / 20 == approx(draws.std(), rel=0.1)

@@ -1,5 +1,4 @@
 """Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
-import collections
 import shutil
 import sys
 
@@ -12,19 +11,20 @@ import transformers
 
 import finetune
 from conftest import assert_near, ran, refused, refused_line, texts
-from nanoencoder import peers, tasks
+from nanoencoder import peers
 from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
 from nanoencoder.tokenizer import load_tokenizer
 from test_huggingface import rewrite, with_tensor
 from test_finetune import (  # noqa: F401
     KINDS, TOKENIZER, checkpoint, command, prepared, random_model, toy)
+from test_tasks import QUESTIONS, examples_of
 
 ROWS = 900     # embeddings, a few more than tokens
 COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-              num_attention_heads=4, max_position_embeddings=130)
-SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, pad_token_id=0,
-                      emb_dim=32, entity_vocab_size=10, entity_emb_size=32, head_dim=8)
+              num_attention_heads=4, max_position_embeddings=130, pad_token_id=0)
+SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, emb_dim=32,
+                      entity_vocab_size=10, entity_emb_size=32, head_dim=8)
 OF_FAMILY = {   # as published models have it, where the library's own defaults differ
     'deberta-v2': {'pos_att_type': ['p2c', 'c2p'], 'relative_attention': True},
     'esm': {'token_dropout': True, 'mask_token_id': 3, 'position_embedding_type': 'rotary'},
@@ -101,13 +101,11 @@ def another(config):
 
 
 def opened(folder):
-    config = read_json(folder / 'config.json')
-    return peers.open_peer(folder, config)
+    return peers.open_peer(folder, read_json(folder / 'config.json'))
 
 
 def judge(folder):
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32)
-    return model.eval()
+    return transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @each_family
@@ -164,14 +162,12 @@ def test_every_word_and_answer_has_its_tokens(family, folders):
     assert set(word_of) - {-1} == set(range(len(odd)))
 
     context = f'x {" ".join(odd)}\n\ty'
-    task = tasks.Task(kind='QA', dataset='d', source='x', template='{question} {context}')
-    kind = tasks.kind_of(task)
     for word in odd:
         answer = word, context.index(word)
         row = {'question': 'Which? ', 'context': context, 'answers': [answer]}
-        example, = kind.examples(row, (), tokenizer, 128, collections.Counter())
+        (example,), _ = examples_of(QUESTIONS, [row], (), tokenizer, 128)
         logits = np.stack([-example.targets, example.targets], 1)
-        assert kind.answer(row, [(example, logits.astype(float))], ()) == word
+        assert QUESTIONS.answer(row, [(example, logits.astype(float))], ()) == word
 
 
 @each_family
@@ -218,12 +214,11 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, prepared, tmp_path, mon
 
 def test_weights_in_bf16_leave_rope_in_fp32(folders, prepared):
     cfg, base, _ = prepared('SC', folders['modernbert'], weights='bf16')
-    encoder = finetune.new_encoder(cfg, base, lambda states, lengths: states)
+    encoder = finetune.new_encoder(cfg, base, finetune.as_it_is)
     assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
     frequencies = dict(encoder.model.named_buffers())
     assert frequencies
-    for name, buffer in frequencies.items():
-        assert torch.equal(buffer, base.transformer.get_buffer(name))
+    assert_near(frequencies, dict(base.transformer.named_buffers()), 0)
     assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
@@ -232,20 +227,18 @@ LENGTHS = [1, 2, 8, 9, 17, 30, 31, 40, 64, 65, 100]
 
 @pytest.mark.slow
 @pytest.mark.parametrize('family', peers.FAMILIES_OF_PEERS)
-def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family, folders, tmp_path):
+def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family, bert):
     """A saved folder: ours, of texts of many lengths at once, against transformers' class, one at a time."""
     config = small_config(family)
-    for path in folders['bert'].glob('*token*'):
-        shutil.copy(path, tmp_path)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        another(config)(tmp_path)
+        another(config)(bert)
         drawn = [torch.randint(5, 800, (length,)) for length in LENGTHS]
         if family == 'modernbert-decoder':
             config.is_causal = False
-        theirs = transformers.AutoModel.from_pretrained(tmp_path, config=config).eval()
+        theirs = transformers.AutoModel.from_pretrained(bert, config=config).eval()
         expected = torch.cat([theirs(input_ids=text[None])[0][0] for text in drawn])
-        ours = opened(tmp_path).model()
+        ours = opened(bert).model()
         assert_near(ours(torch.cat(drawn), LENGTHS), expected, 2e-6)
         text = drawn[4]     # it lies within a window of Longformer's
         first = ours(text, [17])[0]
@@ -255,7 +248,7 @@ def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family
 
 def test_a_folder_that_names_code_opens_where_transformers_has_its_architecture(bert):
     """As Nomic's and GTE's on the hub. The code, which is not there, is not looked for."""
-    another(transformers.GteConfig(**COMMON, pad_token_id=0))(bert)
+    another(transformers.GteConfig(**COMMON))(bert)
     tokens = torch.arange(5, 50)
     theirs = judge(bert)
     rewrite(auto_map={'AutoConfig': 'code.Config', 'AutoModel': 'code.Model'})(bert)
@@ -268,10 +261,10 @@ def test_a_folder_that_names_code_opens_where_transformers_has_its_architecture(
     dict(hidden_size='gone', n_embd=32), dict(rope_parameters='gone', rotary_emb_base=1_000),
     dict(logn_attention_scale=True)])
 def test_a_config_for_a_repositorys_own_code_is_refused(change, bert):
-    another(transformers.GteConfig(**COMMON, pad_token_id=0))(bert)
+    another(transformers.GteConfig(**COMMON))(bert)
     rewrite(**change)(bert)
-    config = read_json(bert / 'config.json')
-    refused('is for code in its repository, which is not run', peers.check_encoder, config)
+    refused('is for code in its repository, which is not run', peers.check_encoder,
+            read_json(bert / 'config.json'))
 
 
 QUERY = 'encoder.layer.0.attention.self.query.weight'
@@ -307,7 +300,7 @@ BAD = [
      r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
     (rewrite(is_decoder=True), 'this bert is a decoder; decoders that open are eurobert, llama, '),
     (rewrite(model_type='xlm', causal=True), 'causal is true, so this xlm is a decoder'),
-    (another(transformers.XmodConfig(**COMMON, pad_token_id=0)), 'bert: Input language unknown')]
+    (another(transformers.XmodConfig(**COMMON)), 'bert: Input language unknown')]
 
 
 @pytest.mark.parametrize('change, words', BAD, ids=[words[:30] for _, words in BAD])
@@ -322,7 +315,7 @@ def test_settings_of_our_own_architecture_are_refused(bert, command):
 
 def test_minus_one_is_no_pad(bert):
     """As some configs say it. Weights of a head of pretraining are not read, and no pickle."""
-    another(transformers.BertConfig(**COMMON, pad_token_id=-1))(bert)
+    another(transformers.BertConfig(**COMMON | {'pad_token_id': -1}))(bert)
     with_tensor('cls.predictions.bias', lambda _: torch.zeros(2))(bert)
     rewrite(transformers_weights='adapter_model.bin')(bert)
     assert opened(bert).context == 130
