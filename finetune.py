@@ -243,9 +243,7 @@ def check_training(cfg, num_examples):
     if not num_examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     steps = cfg.num_steps(num_examples)
-    asked_for = cfg.steps not in (0, Settings.steps)
-    least = cfg.steps if asked_for else 50
-    if steps < least:
+    if steps < min(50, cfg.steps or 50):
         print(f'{cfg.dataset}: {num_examples} examples in {cfg.epochs} epochs make {steps} steps; for more '
               'raise --epochs', file=sys.stderr)
 

@@ -44,7 +44,6 @@ class Settings(Source, Scoring):
     bad: str = of_rows('sentence_bad')
     group: str = of_rows('')                        # column of the sets, which count alike; empty: one set
     likelihood: str = setting('', choices=('', 'causal', 'pseudo', 'pseudo-token'))  # empty: the model's own
-    max_length: int = setting(0, 0)                 # tokens; 0: as the authors, round(0.99 x the context)
 
     # a model's folder in predictions is named by these, as finetune.py's are
     kind = 'MP'

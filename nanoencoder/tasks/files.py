@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoencoder.files import blame
-from nanoencoder.settings import free, of_rows
+from nanoencoder.settings import free, of_rows, setting
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Source:
     columns: tuple = of_rows(())   # of word and tag, from 0
     words: str = of_rows('tokens')  # what these columns are called elsewhere
     tags: str = of_rows('tags')
+    max_length: int = setting(0, 0)     # tokens of a text; 0: as the authors, round(0.99 x the context)
 
 
 class Field(str):

@@ -44,7 +44,6 @@ class Task(Source):
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
     epochs: int = setting(1, 1)                        # at most; the paper's is one
     tokenizer: str = free('configs/corpora/docs')  # of --look; a model has its own
-    max_length: int = setting(0, 0)                    # tokens; 0: as the authors, round(0.99 x the context)
 
     def __post_init__(self):
         check(self)
