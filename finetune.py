@@ -33,7 +33,7 @@ from model import initial_weight
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
-from nanoencoder.optimizers import make_optimizer, ratio_of
+from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -70,7 +70,6 @@ class Settings(tasks.Task, Scoring):
     save_model: bool = free(False)   # also write fine-tuned/<the same path>
 
     def __post_init__(self):
-        object.__setattr__(self, 'matrix_lr_ratio', ratio_of(self))
         super().__post_init__()
         if not re.fullmatch('([^./][^/]*)?', self.name):
             raise ValueError(f'name must be that of a folder, not {self.name!r:.80}')

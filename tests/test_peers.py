@@ -290,7 +290,7 @@ BAD = [
      'BertTokenizer gives other ids than tokenizer.json, .*PreTrainedTokenizerFast'),
     (with_tensor(QUERY, lambda tensor: tensor * torch.nan), f'bert: weight {QUERY} is not finite'),
     (with_tensor(QUERY, lambda _: None), f'weight {QUERY} is missing'),
-    (rewrite(vocab_size=901), r'word_embeddings.weight is \(900, .*, where config.json says \(901, '),
+    (rewrite(vocab_size=901), 'word_embeddings.weight has another shape than config'),
     (lambda folder: (folder / 'adapter_config.json').write_text('{}'), 'has an adapter .* merge it first'),
     (with_tensor('classifier.bias', lambda _: torch.zeros(2)),
      'weight classifier.bias is unexpected: .*a classifier'),

@@ -373,7 +373,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
     ('tc', {'tags': ['O', 'Location']}, "'Location' is not O, B-TYPE or I-TYPE"),
     ('qa', {'answers': {'text': ['you'], 'answer_start': [7]}}, "answer 'you' is not at character 7"),
     ('qa', {'answers': {'text': ['me'], 'answer_start': [-3]}}, "answer 'me' is not at character -3"),
-    ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [0]}}, 'has 2 texts of answers and 1 starts')])
+    ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [7]}}, "answer 'x' is not at character None")])
 def test_bad_rows_are_named(kind, changes, words):
     row = GOOD[kind] | changes
     if kind == 'sc':

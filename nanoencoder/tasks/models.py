@@ -40,10 +40,7 @@ def describe(checkpoint, sizes, cfg, is_untrained=False):
         return (cfg.name or 'untrained') + suffix, about
 
     past = checkpoint.state.get('pretraining')
-    if huggingface.is_hub_id(cfg.model):    # its local folder bears the name of a commit
-        run = cfg.model.split('/')[-1]
-    else:
-        run = huggingface.run_of(checkpoint.folder).name
+    run = huggingface.run_of(cfg.model).name    # a hub id's local folder bears the name of a commit
     if past:
         total = sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
         if past['step'] < total:
@@ -72,10 +69,8 @@ def saved_folder(cfg):
 
 def check_export(kind, sizes):
     """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
-    if kind.head == 'text':
-        assert kind.loss in PROBLEM_TYPES, f'{kind.loss}: say in PROBLEM_TYPES what transformers calls it'
-        if sizes.qk_norm:
-            raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
+    if kind.head == 'text' and sizes.qk_norm:
+        raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
     if kind.head == 'vector':
         for name in ('query', 'document'):
             template = getattr(kind.task, name)

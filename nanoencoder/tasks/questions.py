@@ -1,5 +1,7 @@
 """QA, extractive question answering: the answer is a part of the context, or there is none. As the paper's
 authors do, each token of the context is classified: is it of the answer?"""
+from itertools import zip_longest
+
 import numpy as np
 
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
@@ -18,9 +20,7 @@ class Questions(Kind):
         answers = get(row, 'answers', where, dict)
         texts = get(answers, 'text', where, list)
         starts = get(answers, 'answer_start', where, list)
-        if len(texts) != len(starts):
-            raise ValueError(f'{where}: has {len(texts)} texts of answers and {len(starts)} starts')
-        for text, start in zip(texts, starts):     # in characters of the context
+        for text, start in zip_longest(texts, starts):      # in characters of the context
             is_known = isinstance(text, str) and text.strip() and type(start) is int
             if not is_known or start < 0 or not context.startswith(text, start):
                 raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20}')
