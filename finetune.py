@@ -265,7 +265,7 @@ def probed_rows(task, count):
     """The indices of the training rows that a probe reads: PROBED of them at most, the same for every model.
     They are drawn from the whole file, which may be sorted by label or source."""
     random = np.random.default_rng([*task.dataset.encode()])
-    return set(random.permutation(count)[:PROBED].tolist())
+    return set(random.permutation(count)[:PROBED])
 
 
 def training_order(cfg, seed, count):

@@ -247,9 +247,9 @@ def held_out(corpus, cfg, rank=0, world_size=1):
 def check_held_out(corpus, cfg):
     """ValueError if no held-out token is masked: the loss would read 0.0, the best of all."""
     if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row of '
-                         f'{cfg.context:,}: prepare it with a larger --val_permille and another --out, or '
-                         'take --val_rows=0')
+        raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row '
+                         f'of {cfg.context:,}: prepare it with a larger --val_permille and another --out, '
+                         'or take --val_rows=0')
     for objective, batches in held_out(corpus, cfg):
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
             raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '

@@ -194,9 +194,9 @@ def read_model(transformers, folder):
 
 
 def read_weights(auto_class, folder, settings):
-    """Open a model by one of transformers' Auto classes. Returns (the model, names of missing weights, names of
-    unexpected ones), both without poolers, which we never read. ValueError if a weight has another shape than
-    config.json says, or is not finite."""
+    """Open a model by one of transformers' Auto classes. Returns (the model, names of missing weights, names
+    of unexpected ones), both without poolers, which we never read. ValueError if a weight has another shape
+    than config.json says, or is not finite."""
     model, info = auto_class.from_pretrained(folder, config=settings, **OF_WEIGHTS)
     for name, *_ in info['mismatched_keys']:
         raise ValueError(f'weight {name} has another shape than config.json says')

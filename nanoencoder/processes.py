@@ -2,7 +2,6 @@
 import contextlib
 import importlib.util
 import os
-import platform
 import signal
 import time
 from dataclasses import dataclass
@@ -42,10 +41,6 @@ class World:
     def threads(self):
         return torch.get_num_threads()
 
-    @property
-    def processor(self):
-        return processor()
-
     def of_first(self, function):
         """What a function returns on rank 0, in every process."""
         values = [function() if self.rank == 0 else None]
@@ -74,9 +69,9 @@ def sharded_as(tensor, values):
 
 
 def processor():
-    """Name the CPU and the widest instructions that torch uses on it: where both are the same, so are bits."""
+    """Name the CPU and the widest instructions that torch uses: where both are the same, so are bits."""
     facts = getattr(torch.cpu, 'get_capabilities', dict)()      # torch 2.11 may have none
-    return f'{facts.get("cpu_name", platform.processor())}, {torch.backends.cpu.get_cpu_capability()}'
+    return f'{facts.get("cpu_name", "a CPU")}, {torch.backends.cpu.get_cpu_capability()}'
 
 
 def pick_device(device='auto', dtype='auto', processes=1):

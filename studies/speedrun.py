@@ -10,7 +10,6 @@ a worktree of its own, where studies/replay.py writes down what each step reads.
 weights give, and a claim that differs from them is refused."""
 import contextlib
 import filecmp
-import json
 import os
 import re
 import secrets
@@ -34,12 +33,14 @@ import pretrain
 from data import Corpus, rows_of_step, validation_batches
 from model import Model
 from nanoencoder.files import read_json, saved_steps
-from nanoencoder.huggingface import Checkpoint, open_checkpoint
+from nanoencoder.huggingface import WEIGHTS, Checkpoint, open_checkpoint
 from nanoencoder.prepare import clean, hash_of, verify
 from nanoencoder.pretraining import cost
+from nanoencoder.pretraining.checkpoint import refuse_differences
 from nanoencoder.processes import processor
-from nanoencoder.settings import (as_tuple, build, check, interrupt_on_signals, parse, run_main, setting,
-                                  split_words)
+from nanoencoder.settings import (as_tuple, build, check, flat, interrupt_on_signals, parse, run_main,
+                                  setting, split_words)
+from studies.hold_out import read_rows
 
 TEXTS = 'c402bd240f17'              # the first digits of the corpus's fingerprint
 PAGE = 'studies/speedrun/README.md'   # whose table has the records
@@ -117,12 +118,10 @@ def check_together(claims, rules):
     were trained by one commit, unchanged, which git knows."""
     seeds = sorted(claim.cfg.seed for claim in claims)
     demand(seeds == SEEDS, f'runs of seeds {SEEDS} are needed, not {seeds}')
-    first = claims[0].checkpoint.state['settings']
+    first = flat(claims[0].cfg)
+    alike = first.keys() - {'seed', 'name', 'out', 'corpus'}
     for claim in claims:
-        settings = claim.checkpoint.state['settings']
-        for name in (first.keys() | settings.keys()) - {'seed', 'name', 'out', 'corpus'}:
-            demand(settings.get(name) == first.get(name), claim.folder,
-                   f'{name} is not that of {claims[0].folder}')
+        refuse_differences(claims[0].folder, first, flat(claim.cfg), alike, 'only seeds may differ')
     commits = {claim.start['git'] for claim in claims}
     commit = min(commits)
     is_one = len(commits) == 1 and re.fullmatch('[0-9a-f]{40}', commit)
@@ -161,22 +160,20 @@ def held_out_losses(model, corpus):
         places.append(batch.at + len(places) * len(tokens))
     losses = torch.cat(losses).double().numpy()
     found = {'all': losses.mean()}
-    sources = sources_of(corpus, cfg)[np.concatenate(places)]
+    sources = sources_of(corpus)[np.concatenate(places)]
     for source in np.unique(sources):
         found[source] = losses[sources == source].mean()
     return found
 
 
-def sources_of(corpus, cfg):
-    """(N,) names: the source of each token of the held-out rows."""
-    count = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
-    stream = [corpus.stretch('validation', k, cfg.context) for k in range(count)]
-    is_end = np.concatenate(stream) == corpus.meta['eos_token_id']
+def sources_of(corpus):
+    """(N,) names: the source of each held-out token."""
+    shards, _ = corpus.streams['validation']
+    is_end = np.concatenate(shards) == corpus.meta['eos_token_id']
     number = np.cumsum(is_end) - is_end     # of each token's text
     rows = []
     for path in corpus.meta['settings']['val_path'].split(', '):
-        with open(path, encoding='utf-8') as file:
-            rows += map(json.loads, file)
+        rows += read_rows(Path(path))
     if corpus.meta['settings'].get('val_order') == 'by_hash':
         rows.sort(key=lambda row: hash_of(clean(row['text'])))
     names = [re.match('[a-z]+', row['file'])[0] for row in rows]    # numpy/core/a.py, noun00006024
@@ -195,13 +192,8 @@ def probe(checkpoint):
 
 def run(*words, folder='.', **environment):
     """Run a script to its end, or kill it where this process is interrupted."""
-    process = subprocess.Popen([sys.executable, *words], cwd=folder, env=os.environ | environment)
-    try:
-        code = process.wait()
-    finally:
-        process.kill()      # which does nothing to one that has ended
-        process.wait()      # it may be writing to a folder that is removed next
-    demand(code == 0, words[0], 'failed, as it says above')
+    ended = subprocess.run([sys.executable, *words], cwd=folder, env=os.environ | environment)
+    demand(ended.returncode == 0, words[0], 'failed, as it says above')
 
 
 # ---------------------------------------------------------------------------
@@ -249,39 +241,37 @@ def check_read(claim, corpus, out):
     size = cfg.rows_per_step * cfg.context
     num_stretches = corpus.num_stretches('train', cfg.context)
     read, targets = (np.fromfile(Path(out, name), np.int32) for name in ('tokens', 'targets'))
+    demand(len(read) == cfg.total_steps * size, claim.folder,
+           f'read {len(read):,} tokens, where its steps have {cfg.total_steps * size:,}')
     # mask_replace may put other tokens in place of some; a row of another step has hardly one in place
     most = 2 * (1 - cfg.mask_replace[0]) * cfg.mask_ratio * size
     for step in range(cfg.total_steps):
         rows = rows_of_step(step, num_stretches, cfg)
         law = np.concatenate([corpus.stretch('train', k, cfg.context) for _, k in rows])
         here = slice(step * size, (step + 1) * size)
-        demand(len(read[here]) == size, claim.folder,
-               f'step {step + 1:,} read fewer tokens than its rows have')
         others = (read[here] != law) & (read[here] != corpus.meta['mask_token_id'])
         demand(others.sum() <= most, claim.folder,
-               f'step {step + 1:,} read other tokens than those of its rows, or read them twice')
+               f'step {step + 1:,} read other tokens than those of its rows')
         wanted = targets[here][targets[here] >= 0]
         demand(np.isin(wanted, law).all(), claim.folder,
                f'step {step + 1:,} learned to predict tokens that are not in its rows')
-    demand(len(read) == cfg.total_steps * size, claim.folder, 'read more tokens than its steps have')
 
 
 def compare(claim, value, checkpoint, again, rules):
     """Return in words how near a claim is to what came out. ValueError if it is another: in any bit on this
     kind of processor, in what it is worth where it was trained on another."""
-    def check_file(name):
-        files = [Path(folder, name) for folder in (claim.checkpoint.folder, checkpoint.folder)]
-        demand(files[0].exists() and filecmp.cmp(*files, shallow=False), claim.folder,
-               f'its {name} is not what its settings and commit give')
-
-    for name in ('config.json', 'tokenizer.json', 'tokenizer_config.json'):
-        check_file(name)
-    if claim.start['processor'] != processor():
-        demand(abs(value - again) < TOLERANCE[rules.track], claim.folder,
-               f'is worth {value:.3f}, and trained again here {again:.3f}')
-        return f'is worth {again:.3f}, {abs(value - again):.4f} from what {claim.start["processor"]} gave'
-    check_file('model.safetensors')
-    return 'to the bit'
+    names = ['config.json', 'tokenizer.json', 'tokenizer_config.json']
+    is_same = claim.start.get('processor') == processor()
+    if is_same:
+        names.append(WEIGHTS)
+    _, others, missing = filecmp.cmpfiles(claim.checkpoint.folder, checkpoint.folder, names, shallow=False)
+    demand(not others + missing, claim.folder,
+           f'its {", ".join(others + missing)} is not what its settings and commit give')
+    if is_same:
+        return 'to the bit'
+    demand(abs(value - again) < TOLERANCE[rules.track], claim.folder,
+           f'is worth {value:.3f}, and trained again here {again:.3f}')
+    return f'is worth {again:.3f}, {abs(value - again):.4f} from what another processor gave'
 
 
 # ---------------------------------------------------------------------------
@@ -317,16 +307,14 @@ def judge(steps, values, rules):
     return p, '' if p < 0.01 else 'p must be below 0.01'
 
 
-def verdict(values, steps, rules):
-    """Return (p, the last line)."""
-    p, lacking = judge(steps, values, rules)
+def verdict(lacking, rules):
     if lacking:
-        return p, f'no record: {lacking}'
+        return f'no record: {lacking}'
     if not rules.replay:
-        return p, 'not verified: --replay trains a seed again'
+        return 'not verified: --replay trains a seed again'
     if not rules.every_seed:
-        return p, 'a record, if the other seeds are what they claim: --replay --every_seed'
-    return p, 'a record'
+        return 'a record, if the other seeds are what they claim: --replay --every_seed'
+    return 'a record'
 
 
 def referee(folders, rules):
@@ -345,9 +333,9 @@ def referee(folders, rules):
         values[k] = replay(claims[k], values[k], commit, corpus, rules)
 
     cfg = claims[0].cfg
-    p, words = verdict(values, cfg.total_steps, rules)
+    p, lacking = judge(cfg.total_steps, values, rules)
     name, _, _ = Path(folders[0]).name.rpartition('-s')
-    who = git(rules, 'log', '-1', '--format=%an', commit).stdout.strip()
+    who = git(rules, 'log', '-1', '--format=format:%an', commit).stdout
     operations = cost.flops_until(cfg, cfg.total_steps)
     of_seeds = ' '.join(f'{value:.3f}' for value in values)
     print(f'| {rules.track} | {name} | | {cfg.total_steps:,} | {operations / 1e12:.1f} | {of_seeds} | {p} | '
@@ -356,7 +344,7 @@ def referee(folders, rules):
         losses = held_out_losses(claims[0].checkpoint.model(), corpus)
         print(f'nats of {folders[0]} by source:',
               ', '.join(f'{source} {loss:.2f}' for source, loss in losses.items()))
-    print(words)
+    print(verdict(lacking, rules))
 
 
 def main():
@@ -367,7 +355,7 @@ def main():
         print(f'{words[0]}: within the rules, {operations:.3g} operations a step')
         return
     rules, _ = parse(Rules, options)
-    demand(words and all(map(os.path.isdir, words)), 'it takes folders of runs, as out/mine-s*')
+    demand(words, 'it takes folders of runs, as out/mine-s*')
     interrupt_on_signals()
     referee(words, rules)
 

@@ -95,7 +95,8 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
     text = 'row,seed,step,tokens,val_mlm_loss\nr,1,3,24,5.0\nr,0,3,24,5.2\nr,0,5,40,1.0\nother,0,6,48,1.0\n'
     past.write_text(text)
     words = 'studies.losses', tmp_path / 'mlm', past
-    line, = ran(*words).stdout.splitlines()
+    line, verdict = ran(*words).stdout.splitlines()
+    assert verdict == 'no further than seeds differ: one seed cannot tell, a full run may'
     assert line.split(': ')[1:] == [
         'held-out MLM loss 4.970; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-0.9 sd']
     past.write_text(text.replace(',24,', ',12,'))   # of half the rows a step

@@ -130,6 +130,7 @@ class Log:
 
 def write_config(run, cfg, corpus, world, state, how):
     """Write config.json: the settings, what the corpus was, and how, where and with what each start began."""
+    from nanoencoder.processes import processor     # which loads torch; those who only read logs do without
     packages = 'torch', 'numpy', 'safetensors'
     facts = 'fingerprint', 'tokenizer', 'tokens', 'unigram_loss'
     start = {
@@ -137,7 +138,7 @@ def write_config(run, cfg, corpus, world, state, how):
         'how': how,
         'processes': world.size,
         'threads': world.threads,
-        'processor': world.processor,
+        'processor': processor(),
         'device': world.device.type,
         'dtype': world.dtype,
         'val_rows': cfg.val_rows,
