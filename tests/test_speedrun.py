@@ -97,13 +97,11 @@ def test_it_believes_what_it_trains_itself(game):
     assert result.returncode == 0, result.stderr
     assert len(re.findall('trained again, to the bit', result.stdout)) == 4
     row, sources, verdict = result.stdout.splitlines()[-3:]
-    _, track, name, _, steps, operations, losses, p, _, commit, _ = map(str.strip, row.split('|'))
+    _, track, name, _, steps, _, losses, _, _, commit, _ = map(str.strip, row.split('|'))
     assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8])
     assert verdict == 'a record'
     logged = [log_lines(game / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
     assert [*map(float, losses.split())] == pytest.approx(logged, abs=6e-4)
-    t = (np.mean(logged) - 9) / np.std(logged, ddof=1) * 2     # of four seeds
-    assert float(p) == pytest.approx(scipy.stats.t.cdf(t, 3), rel=0.05)
     assert re.search(r'by source: all 8\.\d\d, noun 8\.\d\d, numpy 8\.\d\d$', sources)
 
     assert judged(game).stdout.splitlines()[-1] == 'not verified: --replay trains a seed again'
@@ -137,7 +135,6 @@ def test_what_is_no_record():
 
 @pytest.mark.parametrize('words, reason', [
     ('--context=1024', 'try.py: context is 1024, and must be 512'),
-    ('--weights_from=out/other --name=a', "weights_from is 'out/other', and must be ''"),
     ('--intermediate_size=1024', '1,852,288 parameters are more than 1,500,000'),
     ('--num_hidden_layers=4 --intermediate_size=384', r'9\.\d+e\+09 operations a step are more than 9e\+09')])
 def test_settings_that_the_rules_forbid_are_named(words, reason):
@@ -244,7 +241,6 @@ def test_what_is_not_read_changes_nothing(change, game, tmp_path):
     (settle('first_row', 4), [0], 'first_row is 4, and must be 0'),
     (settle('beta2', 0.9), [1], 'mine-s0 has beta2 = 0.95, this run 0.9; only seeds may differ'),
     (begun(git=f'{HEAD}-dirty'), range(4), 'one commit that git knows is needed'),
-    (begun(git='0' * 40), range(4), 'one commit that git knows is needed'),
     (begun(git='0' * 40), [2], 'one commit that git knows is needed'),
     (settle('phases', [['mlm', 20]]), [0], 'mine-s0: is no run of 20 steps')])
 def test_runs_that_are_no_submission(change, seeds, reason, game, tmp_path):
