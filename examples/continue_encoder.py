@@ -175,14 +175,14 @@ def take_weights(cfg, corpus):
         below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER_FILES]
         download(cfg.weights_from, [*TOKENIZER_FILES, *SENTENCE_TRANSFORMER_FILES, *below], folder.name)
     with one_line(folder):
-        tokenizer, _ = read_tokenizer(transformers, folder)
-        around = [corpus.meta['bos_token_id']], [corpus.meta['eos_token_id']]
-        if around != (tokenizer.prefix, tokenizer.suffix):
-            raise ValueError('its tokenizer puts other tokens around a text than tokenizer_config.json names '
-                             'as cls_token and sep_token')
-    if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
+        theirs, _ = read_tokenizer(transformers, folder)
+    tokenizer = load_tokenizer(str(folder))
+    if tokenizer.fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
                          f'data.py ... --tokenizer={cfg.weights_from} --out=...')
+    if [*theirs.prefix, *theirs.suffix] != [tokenizer.ids['bos'], tokenizer.ids['eos']]:
+        raise ValueError(f'{folder}: its tokenizer puts other tokens around a text than those that '
+                         'tokenizer_config.json names as cls_token and sep_token')
     head = ' and a new output head' if cfg.new_head else ''
     return checkpoint.Origin(folder, checkpoint.FRESH, f'weights from {folder}{head}; fresh optimizer')
 

@@ -66,7 +66,7 @@ def plain_losses(folder, corpus, cfg):
     transformers."""
     first = torch.tensor([corpus.meta['bos_token_id']])
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
-    optimizer = torch_adamw(model.parameters())
+    optimizer = torch_adamw(model.parameters(), cfg.lr)
     losses = []
     for step in range(cfg.total_steps):
         batches, count, _ = read_step(step, corpus, cfg)

@@ -523,7 +523,7 @@ def test_a_probe_reads_rows_of_the_whole_file(toy, command, tmp_path, monkeypatc
     Which rows are read depends on the task alone."""
     data = tmp_path / 'sorted'
     shutil.copytree(data_of(toy, 'SC'), data)
-    rows = [json.loads(line) for line in (data / 'train.jsonl').read_text().splitlines()]
+    rows = read_rows(data / 'train.jsonl')
     jsonl(data / 'train.jsonl', sorted(rows, key=lambda row: row['label']))
     monkeypatch.setattr(finetune, 'PROBED', 80)
     assert told_score(ran(*command('SC', f'--data={data}', '--probe'))) > 60
