@@ -644,7 +644,7 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
     ('phases=("mlmm",5)', '--phases: phases must be .*mlmm'),
     ('decay_steps=13', '--decay_steps: decay_steps must be from 0 to 12'),
     ('save_at=13', 'save_at must be from 1 to 12, not 13'),
-    ('context=5_000 --phases=(("mlm",2),) --warmup_steps=0 --decay_steps=0', 'less than a row of 5,000'),
+    ('context=20_000', 'holds out .* tokens, less than a row of 20,000: prepare it with'),
     ('val_mask_ratio=1e-6', 'val_mask_ratio 1e-06 masks no token of 5 held-out rows'),
     ('world_size=3 --dry_run', 'rows_per_step 4 must be a multiple of the 3 processes')])
 def test_mistakes_get_one_line_and_leave_nothing(settings, setting, message):
