@@ -59,7 +59,7 @@ class Settings(tasks.Task, Scoring):
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))     # muon: on layers' matrices
-    matrix_lr_ratio: float = setting(0.0, 0)         # their rate, as a multiple of lr; 0: USUAL_RATIO
+    matrix_lr_ratio: float = setting(0.0, 0)         # of layers' matrices, times lr; 0: 1, with Muon 6.7
     weight_decay: float = setting(0.1, 0)            # on matrices only
     beta1: float = setting(0.9, 0, 1)
     beta2: float = setting(0.95, 0, 1)
@@ -242,7 +242,8 @@ def check_training(cfg, num_examples):
     if not num_examples:
         raise ValueError(f'{cfg.dataset}: nothing to train on')
     steps = cfg.num_steps(num_examples)
-    if steps < min(50, cfg.steps or 50):
+    asked_for = cfg.steps not in (0, Settings.steps)
+    if steps < (cfg.steps if asked_for else 50):
         print(f'{cfg.dataset}: {num_examples} examples in {cfg.epochs} epochs make {steps} steps; for more '
               'raise --epochs', file=sys.stderr)
 

@@ -51,7 +51,7 @@ class Settings:
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on layers' matrices
-    matrix_lr_ratio: float = setting(0.0, 0)  # their learning rate, as a multiple of lr; 0: USUAL_RATIO
+    matrix_lr_ratio: float = setting(0.0, 0)  # of layers' matrices, times lr; 0: 1, with Muon 6.7
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
     decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
@@ -246,7 +246,7 @@ def held_out(corpus, cfg, rank=0, world_size=1):
 
 def check_held_out(corpus, cfg):
     """ValueError if no held-out token is masked: the loss would read 0.0, the best of all."""
-    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
+    if not corpus.num_stretches('validation', cfg.context):
         raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row '
                          f'of {cfg.context:,}: prepare it with a larger --val_permille and another --out, '
                          'or take --val_rows=0')

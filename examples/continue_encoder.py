@@ -10,8 +10,7 @@ is: a folder of the encoder's own kind, with the tokenizer that came with it, wh
 sentence-transformers and finetune.py open. It has no pooler, which MLM does not train.
 
 A row is a stretch of a stream of documents, each of which ends with [SEP]; the encoder reads [CLS] in front
-of each of its segments, as it always has. There is no
---dry_run. It needs pip install ".[peers]"."""
+of each of its segments, as it always has. It has no --dry_run, and needs pip install ".[peers]"."""
 import os
 import sys
 from dataclasses import dataclass
@@ -194,7 +193,7 @@ def start(cfg, corpus, world):
     inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and is_first)
     sizes = flat(sizes_of(origin.folder))
     checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes,
-                                  'leave it out: see sizes_of')
+                                  'leave it out: sizes come with the encoder')
     positions = positions_of(inner)
     if cfg.context + 1 > positions:
         raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions, one of them '

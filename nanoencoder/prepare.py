@@ -52,8 +52,7 @@ class Settings:
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
     val_path: str = ''              # a folder or a file of held-out texts; empty: val_permille of `path`
-    # as they stand in val_path, or shuffled, so that the first of them are a sample of all
-    val_order: str = setting('as_it_is', choices=('as_it_is', 'by_hash'))  # of held-out texts
+    val_shuffled: bool = False      # texts of val_path are in the order of their hashes
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash
     # normalised: in Unicode's NFC, without white space at its ends; verbatim: as older corpora had it
     held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # what it is the hash of
@@ -79,8 +78,8 @@ def open_source(cfg):
     hub, or a group of files, and files that are held out. The first unit has all files of val_path."""
     if not cfg.path:
         raise ValueError('path is empty; --path names the texts')
-    if cfg.val_order == 'by_hash' and not cfg.val_path:
-        raise ValueError('val_order orders the texts of val_path, which is empty')
+    if cfg.val_shuffled and not cfg.val_path:
+        raise ValueError('val_shuffled is of the texts of val_path, which is empty')
     files = []
     if cfg.source == 'hub':
         parts = hub_files(cfg)
@@ -102,7 +101,7 @@ def documents_of(unit, cfg):
     part, held_out_files = unit
     # held-out files first, so that max_tokens leaves out texts to train on
     held_out_texts = folder_texts(held_out_files, cfg)
-    if cfg.val_order == 'by_hash':
+    if cfg.val_shuffled:
         held_out_texts = sorted(held_out_texts, key=hash_of)
     for text in held_out_texts:
         yield text, True

@@ -37,10 +37,6 @@ class World:
             self.sum_tensor(stacked)
         return stacked.tolist()
 
-    @property
-    def threads(self):
-        return torch.get_num_threads()
-
     def of_first(self, function):
         """What a function returns on rank 0, in every process."""
         values = [function() if self.rank == 0 else None]

@@ -264,7 +264,7 @@ def describe(cls, actions):
     lines = [
         script.__doc__.strip(),
         '',
-        'settings (in a config file, or --name=value), and actions (on the command line only):',
+        'settings (in a config file, or --name=value) and actions (on the command line only):',
     ]
     comments = {}
     for owner in (*cls.__mro__, *(entry.type for entry in fields(cls))):

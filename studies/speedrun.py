@@ -132,7 +132,9 @@ def check_together(claims, rules):
 
 
 def git(rules, *words):
-    return subprocess.run(['git', '-C', rules.repository, *words], capture_output=True, text=True)
+    """Run git where the runs' commit is, and return what subprocess says of it."""
+    command = ['git', '-C', rules.repository, *words]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 # ---------------------------------------------------------------------------
@@ -141,9 +143,12 @@ def git(rules, *words):
 
 def measure(checkpoint, corpus, rules):
     """Return what a track counts of a checkpoint: nats of held-out loss, or points of the probes."""
-    if rules.track == 'steps':
-        return held_out_losses(checkpoint.model(), corpus)['all']
-    return probe(checkpoint.folder)
+    if rules.track == 'transfer':
+        return probe(checkpoint.folder)
+    losses = held_out_losses(checkpoint.model(), corpus)
+    words = [f'{source} {loss:.2f}' for source, loss in losses.items()]
+    print(f'{checkpoint.folder}: nats by source: {", ".join(words)}')
+    return losses['all']
 
 
 @torch.no_grad()
@@ -174,7 +179,7 @@ def sources_of(corpus):
     rows = []
     for path in corpus.meta['settings']['val_path'].split(', '):
         rows += read_rows(Path(path))
-    if corpus.meta['settings'].get('val_order') == 'by_hash':
+    if corpus.meta['settings'].get('val_shuffled'):
         rows.sort(key=lambda row: hash_of(clean(row['text'])))
     names = [re.match('[a-z]+', row['file'])[0] for row in rows]    # numpy/core/a.py, noun00006024
     return np.array(names)[number]
@@ -192,7 +197,9 @@ def probe(checkpoint):
 
 def run(*words, folder='.', **environment):
     """Run a script to its end, or kill it where this process is interrupted."""
-    ended = subprocess.run([sys.executable, *words], cwd=folder, env=os.environ | environment)
+    command = [sys.executable, *words]
+    variables = os.environ | environment
+    ended = subprocess.run(command, cwd=folder, env=variables)
     demand(ended.returncode == 0, words[0], 'failed, as it says above')
 
 
@@ -308,6 +315,7 @@ def judge(steps, values, rules):
 
 
 def verdict(lacking, rules):
+    """Return the last line that the referee prints; `lacking` says why a row is no record, or is empty."""
     if lacking:
         return f'no record: {lacking}'
     if not rules.replay:
@@ -340,10 +348,6 @@ def referee(folders, rules):
     of_seeds = ' '.join(f'{value:.3f}' for value in values)
     print(f'| {rules.track} | {name} | | {cfg.total_steps:,} | {operations / 1e12:.1f} | {of_seeds} | {p} | '
           f'{who} | {commit[:8]} |')
-    if rules.track == 'steps':
-        losses = held_out_losses(claims[0].checkpoint.model(), corpus)
-        print(f'nats of {folders[0]} by source:',
-              ', '.join(f'{source} {loss:.2f}' for source, loss in losses.items()))
     print(verdict(lacking, rules))
 
 

@@ -185,13 +185,13 @@ def test_held_out_texts_are_shuffled_by_their_hashes(tmp_path):
     cfg = small(f'{tmp_path}/train.jsonl', tmp_path / 'out', shard_bytes=2 ** 30,
                 val_path=f'{tmp_path}/one.jsonl, {tmp_path}/two.jsonl')
     plain = prepared(cfg)
-    shuffled = prepared(elsewhere(cfg, 'shuffled', val_order='by_hash'))
+    shuffled = prepared(elsewhere(cfg, 'shuffled', val_shuffled=True))
     held = documents(shuffled, 'validation')
     assert sorted(held) == sorted(documents(plain, 'validation'))
     assert 25 < sum(text.startswith('one') for text in held[:100]) < 75
     assert documents(shuffled) == documents(plain)
-    without = elsewhere(cfg, 'none', val_path='', val_order='by_hash')
-    refused('val_order orders the texts of val_path', prepared, without)
+    without = elsewhere(cfg, 'none', val_path='', val_shuffled=True)
+    refused('val_shuffled is of the texts of val_path', prepared, without)
 
 
 def test_texts_that_are_missing_name_the_command_that_writes_them(tmp_path):

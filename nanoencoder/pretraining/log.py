@@ -130,14 +130,16 @@ class Log:
 
 def write_config(run, cfg, corpus, world, state, how):
     """Write config.json: the settings, what the corpus was, and how, where and with what each start began."""
-    from nanoencoder.processes import processor     # which loads torch; those who only read logs do without
+    import torch    # those who only read logs do without
+
+    from nanoencoder.processes import processor
     packages = 'torch', 'numpy', 'safetensors'
     facts = 'fingerprint', 'tokenizer', 'tokens', 'unigram_loss'
     start = {
         'step': state['step'],
         'how': how,
         'processes': world.size,
-        'threads': world.threads,
+        'threads': torch.get_num_threads(),
         'processor': processor(),
         'device': world.device.type,
         'dtype': world.dtype,

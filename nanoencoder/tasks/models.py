@@ -69,8 +69,10 @@ def saved_folder(cfg):
 
 def check_export(kind, sizes):
     """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
-    if kind.head == 'text' and sizes.qk_norm:
-        raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
+    if kind.head == 'text':
+        assert kind.loss in PROBLEM_TYPES, f'{kind.loss}: say in PROBLEM_TYPES what transformers calls it'
+        if sizes.qk_norm:
+            raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
     if kind.head == 'vector':
         for name in ('query', 'document'):
             template = getattr(kind.task, name)
