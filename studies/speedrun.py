@@ -31,8 +31,9 @@ import torch.nn.functional as F
 
 import pretrain
 from data import Corpus, rows_of_step, validation_batches
+from evaluate import find_runs
 from model import Model
-from nanoencoder.files import read_json, saved_steps
+from nanoencoder.files import saved_steps
 from nanoencoder.huggingface import WEIGHTS, Checkpoint, open_checkpoint
 from nanoencoder.prepare import clean, hash_of, verify
 from nanoencoder.pretraining import cost
@@ -46,7 +47,7 @@ TEXTS = 'c402bd240f17'              # the first digits of the corpus's fingerpri
 PAGE = 'studies/speedrun/README.md'   # whose table has the records
 TARGET = 4.7                    # of the track `steps`: nats that the mean held-out loss lies below
 LONGEST = 3_600                 # steps of the track `transfer`, at most
-PROBED = ('docs_tc', 'wn_sc', 'docs_ir')    # its tasks
+PROBED = ('configs/tasks/docs_tc.py', 'configs/tasks/wn_sc.py', 'configs/tasks/docs_ir.py')   # its tasks
 SEEDS = [0, 1, 2, 3]
 PARAMETERS = 1_500_000          # at most
 OPERATIONS = 9e9                # of a step, at most, as cost.py counts them
@@ -188,10 +189,9 @@ def sources_of(corpus):
 def probe(checkpoint):
     """Return the mean test score, in points, of what three tasks read from frozen features."""
     with tempfile.TemporaryDirectory() as out:
-        for name in PROBED:
-            run('finetune.py', f'configs/tasks/{name}.py', '--probe', f'--model={checkpoint}',
-                f'--predictions={out}')
-        scores = [read_json(path)['test']['standard']['score'] for path in Path(out).rglob('scores.json')]
+        for config in PROBED:
+            run('finetune.py', config, '--probe', f'--model={checkpoint}', f'--predictions={out}')
+        scores = [load()['test']['standard']['score'] for _, _, load in find_runs(Path(out))]
     return 100 * statistics.fmean(scores)
 
 

@@ -1,4 +1,5 @@
 """The speedrun's referee: what it believes, and the line with which it refuses each forged submission."""
+import gzip
 import json
 import re
 import shutil
@@ -287,6 +288,24 @@ def test_nudged_weights_on_the_track_transfer(game, tmp_path, monkeypatch):
     runs = forge(game, tmp_path, nudged)
     result = judged(game, '--replay', '--track=transfer', runs=runs)
     one_line_error(result, 'mine-s0: its model.safetensors is not')
+
+
+def test_a_score_is_the_accuracy_of_a_probe(game, tmp_path, monkeypatch):
+    """By hand, of the predictions that finetune.py writes."""
+    for split, size in (('train', 40), ('validation', 10), ('test', 30)):
+        rows = [{'id': f'{split}{k}', 'text': f'{"red" if k % 3 else "blue"} {k % 7}', 'label': f'{k % 3}'}
+                for k in range(size)]
+        jsonl(tmp_path / 'data' / f'{split}.jsonl', rows)
+    (tmp_path / 'task.py').write_text(f'kind = "SC"\ndataset = "colours"\ndata = "{tmp_path}/data"\n')
+    monkeypatch.setattr(speedrun, 'PROBED', (str(tmp_path / 'task.py'),))
+    checkpoint = game / 'mine-s0/12'
+    points = speedrun.probe(checkpoint)
+
+    ran('finetune.py', f'{tmp_path}/task.py', '--probe', f'--model={checkpoint}', f'--predictions={tmp_path}')
+    path, = tmp_path.rglob('test.jsonl.gz')
+    rows = [json.loads(line) for line in gzip.open(path)]
+    right = [row['pred'] == row['gold'] for row in rows]
+    assert points == pytest.approx(100 * sum(right) / 30) and 40 < points < 100
 
 
 def test_masks_may_be_other_tokens_as_mask_replace_says(game, tmp_path):
