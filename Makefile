@@ -49,7 +49,7 @@ attempt := try-$(shell date +%m%d-%H%M%S)
 try: $(READY)
 	$(RUN) examples/embedded_docs.py
 	$(RUN) examples/wordnet.py
-	$(RUN) data.py configs/corpora/embedded.py
+	$(RUN) data.py configs/corpora/speedrun.py
 	$(RUN) studies/speedrun.py configs/try.py $(ARGS)
 	$(RUN) pretrain.py configs/try.py --name=$(attempt) $(ARGS)
 	$(RUN) studies/losses.py out/$(attempt)
@@ -99,7 +99,7 @@ build/transformers-%/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf corpora/docs corpora/embedded texts/embedded texts/docs_* texts/wn_*
+	rm -rf corpora/docs corpora/embedded corpora/speedrun texts/embedded texts/docs_* texts/wn_*
 	rm -rf out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
 .PHONY: demo demo-mlm demo-clm-then-mlm study try test slow gpu formats .venv clean

@@ -2,8 +2,8 @@
 # then MLM; AdamW on the embeddings, at four times the rate of muon-clm25-mlm and with a long memory.
 base = "tiny.py"
 name = "speedrun"
-corpus = "corpora/embedded"
-phases = (("clm", 560), ("mlm", 840))
+corpus = "corpora/speedrun"
+phases = (("clm", 360), ("mlm", 540))
 num_hidden_layers = 3
 intermediate_size = 512
 optimizer = "muon"
