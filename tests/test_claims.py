@@ -19,6 +19,7 @@ def words_of(page):
 
 
 OPTIMISER = words_of('docs/optimiser.md')
+TARGETS = words_of('docs/targets.md')
 PAPER = words_of('docs/paper.md')
 
 
@@ -44,10 +45,12 @@ def test_what_is_said_of_the_studies_stands_on_their_pages():
     assert {tuple(map(float, numbers)) for numbers in told} <= points
 
 
-def test_the_verdicts_on_optimizers_are_those_of_their_study():
+@pytest.mark.parametrize('page, studies', [(OPTIMISER, ('optimiser', 'optimiser_embedded')),
+                                           (TARGETS, ('targets',))])
+def test_the_verdicts_on_optimizers_are_those_of_their_studies(page, studies):
     signs = {'agrees': 'above 0', 'disagrees': 'below 0', 'cannot tell': 'cannot tell'}
-    told = re.findall(r'([+-][\d.]+ \[[^]]*\]), (above 0|below 0|cannot tell)', OPTIMISER)
-    judged = judged_in('optimiser') + judged_in('optimiser_embedded')
+    told = re.findall(r'([+-][\d.]+ \[[^]]*\]), (above 0|below 0|cannot tell)', page)
+    judged = [line for study in studies for line in judged_in(study)]
     wanted = [(numbers, signs[verdict]) for numbers, verdict in judged]
     assert sorted(told) == sorted(wanted)
 
@@ -108,8 +111,7 @@ def test_how_much_of_the_lead_goes_with_the_optimizer(lead):
         return lead(1800, *datasets).mean(), lead(1800, *datasets, muon='muon-').mean()
 
     adamw, muon = under_each(*THREE)
-    assert f'is {adamw:.1f} points under AdamW and {muon:.1f} under Muon' in words_of('README.md')
-
+    assert f'it is {adamw:.1f} points under AdamW, {muon:.1f} under Muon' in OPTIMISER
     before, after = under_each('squad_ir')
     assert f'of {before:.1f} points {after:.1f} are left' in OPTIMISER
     assert '{} % less [{}, {}]'.format(*share_gone(lead, 'squad_ir')) in OPTIMISER
@@ -315,6 +317,35 @@ def test_the_table_at_116_m_is_that_of_the_runs():
     shown = [lead(optimizer, step) for step in (300, 600) for optimizer in (rows[:2], rows[3:])]
     words = '{:.2f} nats under AdamW and {:.2f} under Muon at step 300, {:.2f} and {:.2f} at the end'
     assert words.format(*shown) in OPTIMISER
+
+
+def test_what_is_said_of_targets_is_in_its_packs(score):
+    of_targets = scores_of('targets')
+
+    def less(first, second, *datasets):
+        return of_targets(first, *datasets or THREE) - of_targets(second, *datasets or THREE)
+    one, two, muon = (less(f'{arm}-clm25-mlm', f'{arm}-mlm').mean() for arm in ('one', 'two', 'muon'))
+    assert f'{one:.1f} points under AdamW with one rate, {two:.1f} with two, {muon:.1f} under Muon' in TARGETS
+    assert f'{two:.1f} points under AdamW and {muon:.1f} under Muon' in words_of('README.md')
+
+    part, whole = less('two-clm', 'two-clm40'), less('two-clm', 'two-mlm')
+    assert f'by {whole.mean():.1f} points, and ' + '{} % [{}, {}]'.format(*share(part, whole)) in TARGETS
+    part, whole = less('two-clm', 'two-clm40', 'squad_ir'), less('two-clm', 'two-mlm', 'squad_ir')
+    assert f"retrieval's {whole.mean():.1f}, " + '{} % [{}, {}]'.format(*share(part, whole)) in TARGETS
+
+    means = {row: of_targets(row, *THREE).mean() for row in load(['studies/targets'])[0].rows}
+    assert max(means, key=means.get) == 'muon-mlm'
+    lead = -less('muon-clm', 'muon-mlm').mean()
+    assert f'by {lead:.1f} points after 1.8 M tokens, and has the best mean' in TARGETS
+    assert f"all arms, {means['muon-mlm']:.1f}." in TARGETS
+    words, found = (less('muon-clm', 'muon-mlm', name).mean() for name in ('wn_sc', 'squad_ir'))
+    assert f'It is definitions ({-words:.1f}); in retrieval CLM leads by {found:.1f}.' in TARGETS
+    before = score('muon-clm-1800', *THREE) - score('muon-mlm-1800', *THREE)
+    assert f'by {before.mean():.1f}: here 0.42' in TARGETS
+
+    definitions = [of_targets(row, 'wn_sc').mean() for row in means]
+    untrained = of_targets('untrained', 'wn_sc').mean()
+    assert sum(mean < untrained + 0.05 for mean in definitions) == 8
 
 
 def test_the_arms_of_targets_are_the_best_of_the_choice():
