@@ -88,7 +88,6 @@ def beside(path, folder):
     past = pandas.read_csv(path)
     past = past[past['row'] == row]
     steps = past.groupby('step')
-    with_seed = past[past['seed'] == config['seed']].groupby('step')['val_mlm_loss'].mean()
     measured = [line for line in lines if 'val_mlm_loss' in line and line['step'] in steps.groups]
     if not measured:
         raise ValueError(f'{path}: has no row {row!r} that was measured at steps of {folder}')
@@ -105,9 +104,8 @@ def beside(path, folder):
         losses = steps['val_mlm_loss'].get_group(step)
         mean = losses.mean()
         sd = losses.std()
-        same_seed = with_seed.get(step, float('nan'))
-        print(f'step {step:>5,}: held-out MLM loss {loss:.3f}; {row} with this seed {same_seed:.3f}; '
-              f'{len(losses)} seeds {mean:.3f}, sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
+        print(f'step {step:>5,}: held-out MLM loss {loss:.3f}; {len(losses)} seeds of {row} {mean:.3f}, '
+              f'sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
     print(words_of((loss - mean) / sd))
 
 

@@ -3,7 +3,7 @@
     python studies/speedrun.py configs/try.py --mask_ratio=0.3      # may a run have these settings?
     python studies/speedrun.py out/mine-s*                          # four runs' row, not verified
     python studies/speedrun.py out/mine-s* --replay                 # trains a seed again, which it draws
-    python studies/speedrun.py out/mine-s* --replay --every_seed    # before a row is accepted
+    python studies/speedrun.py out/mine-s* --every_seed             # before a row is accepted
 
 What a run's folder says is a claim. With --replay a seed is trained from the claimed commit and settings, in
 a worktree of its own, where studies/replay.py writes down what each step reads. The row then has what these
@@ -38,7 +38,6 @@ from nanoencoder.huggingface import WEIGHTS, Checkpoint, open_checkpoint
 from nanoencoder.prepare import clean, hash_of, verify
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import refuse_differences
-from nanoencoder.processes import processor
 from nanoencoder.settings import (as_tuple, build, check, flat, interrupt_on_signals, parse, run_main,
                                   setting, split_words)
 from studies.hold_out import read_rows
@@ -53,7 +52,7 @@ PARAMETERS = 1_500_000          # at most
 OPERATIONS = 9e9                # of a step, at most, as cost.py counts them
 # settings that are not the player's
 FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'first_row': 0, 'branch_from': '',
-         'weights_from': '', 'val_rows': 128, 'val_mask_ratio': 0.4}
+         'weights_from': '', 'mask_replace': (1.0, 0.0, 0.0), 'val_rows': 128, 'val_mask_ratio': 0.4}
 # how far apart nats, or points, of the same seed may be that two kinds of processor give
 TOLERANCE = {'steps': 0.02, 'transfer': 1.0}
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,7 +63,7 @@ WITNESS = ROOT / 'studies/replay.py'
 class Rules:
     track: str = setting('steps', choices=('steps', 'transfer'))
     replay: bool = False            # train a seed again, which is drawn
-    every_seed: bool = False        # with replay: train all of them again
+    every_seed: bool = False        # train all of them again
     corpus: str = 'corpora/speedrun'
     repository: str = '.'           # which has the runs' commit
     __post_init__ = check
@@ -123,12 +122,13 @@ def check_together(claims, rules):
     alike = first.keys() - {'seed', 'name', 'out', 'corpus'}
     for claim in claims:
         refuse_differences(claims[0].folder, first, flat(claim.cfg), alike, 'only seeds may differ')
-    commits = {claim.start['git'] for claim in claims}
-    commit = min(commits)
-    is_one = len(commits) == 1 and re.fullmatch('[0-9a-f]{40}', commit)
+    commit = ', '.join(sorted({claim.start['git'] for claim in claims}))
+    is_one = re.fullmatch('[0-9a-f]{40}', commit)
     demand(is_one and git(rules, 'cat-file', '-e', f'{commit}^{{commit}}').returncode == 0,
-           f'one commit that git knows is needed, not {", ".join(sorted(commits))}: commit, then train all '
-           'seeds again')
+           f'one commit that git knows is needed, not {commit}: commit, then train all seeds again')
+    demand(git(rules, 'show', f'{commit}:model.py').stdout == (ROOT / 'model.py').read_text(),
+           claims[0].folder,
+           'has another model.py than the one here, which measures weights: start in a checkout of that commit')
     return commit
 
 
@@ -199,8 +199,7 @@ def probe(checkpoint):
 def run(*words, folder='.', **environment):
     """Run a script to its end, or kill it where this process is interrupted."""
     command = [sys.executable, *words]
-    variables = os.environ | environment
-    ended = subprocess.run(command, cwd=folder, env=variables)
+    ended = subprocess.run(command, cwd=folder, env=os.environ | environment)
     demand(ended.returncode == 0, words[0], 'failed, as it says above')
 
 
@@ -251,14 +250,12 @@ def check_read(claim, corpus, out):
     read, targets = (np.fromfile(Path(out, name), np.int32) for name in ('tokens', 'targets'))
     demand(len(read) == cfg.total_steps * size, claim.folder,
            f'read {len(read):,} tokens, where its steps have {cfg.total_steps * size:,}')
-    # mask_replace may put other tokens in place of some; a row of another step has hardly one in place
-    most = 2 * (1 - cfg.mask_replace[0]) * cfg.mask_ratio * size
     for step in range(cfg.total_steps):
         rows = rows_of_step(step, num_stretches, cfg)
         law = np.concatenate([corpus.stretch('train', k, cfg.context) for _, k in rows])
         here = slice(step * size, (step + 1) * size)
         others = (read[here] != law) & (read[here] != corpus.meta['mask_token_id'])
-        demand(others.sum() <= most, claim.folder,
+        demand(not others.any(), claim.folder,
                f'step {step + 1:,} read other tokens than those of its rows')
         wanted = targets[here][targets[here] >= 0]
         demand(np.isin(wanted, law).all(), claim.folder,
@@ -267,9 +264,10 @@ def check_read(claim, corpus, out):
 
 def compare(claim, value, checkpoint, again, rules):
     """Return in words how near a claim is to what came out. ValueError if it is another: in any bit on this
-    kind of processor, in what it is worth where it was trained on another."""
+    kind of processor, with the same packages, else in what it is worth."""
     names = ['config.json', 'tokenizer.json', 'tokenizer_config.json']
-    is_same = claim.start.get('processor') == processor()
+    here = checkpoint.state['starts'][-1]
+    is_same = all(claim.start.get(fact) == here[fact] for fact in ('processor', 'device', 'versions'))
     if is_same:
         names.append(WEIGHTS)
     _, others, missing = filecmp.cmpfiles(claim.checkpoint.folder, checkpoint.folder, names, shallow=False)
@@ -319,25 +317,25 @@ def verdict(lacking, rules):
     """Return the last line that the referee prints; `lacking` says why a row is no record, or is empty."""
     if lacking:
         return f'no record: {lacking}'
-    if not rules.replay:
-        return 'not verified: --replay trains a seed again'
-    if not rules.every_seed:
-        return 'a record, if the other seeds are what they claim: --replay --every_seed'
-    return 'a record'
+    if rules.every_seed:
+        return 'a record'
+    if rules.replay:
+        return 'a record, if the other seeds are what they claim: --every_seed'
+    return 'not verified: --replay trains a seed again'
 
 
 def referee(folders, rules):
     corpus = Corpus(rules.corpus)
     verify(corpus.folder)
     demand(corpus.meta['fingerprint'].startswith(TEXTS), corpus.folder, 'is not of the game\'s texts')
-    claims = [read_claim(folder) for folder in folders]
+    claims = sorted(map(read_claim, folders), key=lambda claim: claim.cfg.seed)
     commit = check_together(claims, rules)
     values = [measure(claim.checkpoint, corpus, rules) for claim in claims]
     again = []
-    if rules.replay:
+    if rules.every_seed:
+        again = range(len(claims))
+    elif rules.replay:
         again = [secrets.randbelow(len(claims))]
-        if rules.every_seed:
-            again = range(len(claims))
     for k in again:
         values[k] = replay(claims[k], values[k], commit, corpus, rules)
 

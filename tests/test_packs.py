@@ -98,7 +98,7 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
     line, verdict = ran(*words).stdout.splitlines()
     assert verdict == 'no further than seeds differ: one seed cannot tell, a full run may'
     assert line.split(': ')[1:] == [
-        'held-out MLM loss 4.970; r with this seed 5.000; 2 seeds 5.100, sd 0.141', '-0.9 sd']
+        'held-out MLM loss 4.970; 2 seeds of r 5.100, sd 0.141', '-0.9 sd']
     past.write_text(text.replace(',24,', ',12,'))   # of half the rows a step
     refused_line('mlm: has seen 24 tokens after 3 steps, r in .*past.csv 12: with another rows_per', *words)
     past.write_text(text.replace('r,', 'x,'))
