@@ -16,7 +16,7 @@ from nanoencoder.settings import run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
 OBJECTIVES = {name: style_of(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
-OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f')
+OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#6b8f3a')
 DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
 TARGET = 5.2                    # nats, of the speedrun
 # {arm: row of the speedrun}
@@ -26,7 +26,8 @@ RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'c
 LEADS = {'AdamW, one rate': ('one-mlm', 'one-clm25-mlm'),
          'AdamW, two rates': ('two-mlm', 'two-clm25-mlm'),
          'Muon': ('muon-mlm', 'muon-clm25-mlm'),
-         'Muon, CLM with as few targets': ('muon-mlm', 'muon-clm40-mlm')}
+         'Muon, as few targets': ('muon-mlm', 'muon-clm40-mlm'),
+         'AdamW, two rates, as few targets': ('two-mlm', 'two-clm40-mlm')}
 
 
 class Panel(NamedTuple):
@@ -141,7 +142,7 @@ def write(draw, title, path):
     if table.exists():
         drawn, axes = panels([title])
         draw(axes[title], pandas.read_csv(table))
-        axes[title].legend(fontsize=8)
+        axes[title].legend(fontsize=8, ncols=2)
         drawn.set_size_inches(7, 3.5)
         print(save(drawn, path))
 

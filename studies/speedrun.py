@@ -198,8 +198,7 @@ def probe(checkpoint):
 
 def run(*words, folder='.', **environment):
     """Run a script to its end, or kill it where this process is interrupted."""
-    command = [sys.executable, *words]
-    ended = subprocess.run(command, cwd=folder, env=os.environ | environment)
+    ended = subprocess.run([sys.executable, *words], cwd=folder, env=os.environ | environment)
     demand(ended.returncode == 0, words[0], 'failed, as it says above')
 
 
