@@ -17,8 +17,7 @@ import torch
 
 from finetune import probed_rows, ridge
 from nanoencoder import tasks
-from nanoencoder.figures import curves, save
-from nanoencoder.huggingface import open_checkpoint, run_of
+from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import parse, run_main, split_words
 from nanoencoder.tasks.models import reading_length
 
@@ -62,7 +61,6 @@ def main():
     task, _ = parse(tasks.Task, words[:1] + options)
     if task.kind != 'TC' or not names:
         raise ValueError('it takes a task of kind TC, then checkpoints')
-    points = []         # (panel, line, step, mean, low, high)
     first = None        # test states of each layer of the first checkpoint
     for checkpoint in map(open_checkpoint, names):
         model = checkpoint.model(head=False)
@@ -80,17 +78,11 @@ def main():
         if [len(x) for x in tested] != [len(x) for x in first]:
             raise ValueError(f'{checkpoint.folder}: has other layers, or another tokenizer, than {names[0]}')
 
-        run = run_of(checkpoint.folder).name
-        step = checkpoint.state.get('step', 0)
         for k, states in enumerate(tested):
             features = {split: layers[k] for split, layers in read.items()}
-            measured = {'CKA with the first': linear_cka(states, first[k]),
-                        'accuracy of a probe': probe(features, targets, len(data.labels))}
-            words = ' '.join(f'{name} {value:.3f}' for name, value in measured.items())
-            print(f'{checkpoint.folder}, layer {k}: {words}')
-            for name, value in measured.items():
-                points.append((name, f'{run}, layer {k}', step, value, value, value))
-    print(save(curves(points, 'steps', 'linear', ''), 'figures/layers.png'))
+            accuracy = probe(features, targets, len(data.labels))
+            print(f'{checkpoint.folder}, layer {k}: CKA with the first {linear_cka(states, first[k]):.3f} '
+                  f'accuracy of a probe {accuracy:.3f}')
 
 
 if __name__ == '__main__':

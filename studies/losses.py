@@ -106,7 +106,10 @@ def beside(path, folder):
         sd = losses.std()
         print(f'step {step:>5,}: held-out MLM loss {loss:.3f}; {len(losses)} seeds of {row} {mean:.3f}, '
               f'sd {sd:.3f}: {(loss - mean) / sd:+.1f} sd')
-    print(words_of((loss - mean) / sd))
+    if step < past['step'].max():
+        print('no verdict: it has not come to the end')
+    else:
+        print(words_of((loss - mean) / sd))
 
 
 def words_of(distance):

@@ -107,7 +107,10 @@ def read_claim(folder):
     demand(steps, folder, 'has no checkpoint')
     checkpoint = open_checkpoint(Path(folder, str(steps[-1])))      # files are compared with their sha256
     state = checkpoint.state
+    demand(state, folder, 'has no state.json, which pretrain.py writes')
+    demand(state['corpus_meta']['fingerprint'].startswith(TEXTS), folder, 'is not of the game\'s texts')
     cfg = build(pretrain.Settings, state['settings'])
+    demand(state['settings'].keys() == flat(cfg).keys(), folder, 'has other settings than pretrain.py')
     check_settings(folder, cfg)
     demand(state['step'] == steps[-1] == cfg.total_steps, folder, f'is no run of {cfg.total_steps:,} steps')
     return Claim(folder, checkpoint, cfg, state['starts'][-1])
@@ -123,12 +126,11 @@ def check_together(claims, rules):
     for claim in claims:
         refuse_differences(claims[0].folder, first, flat(claim.cfg), alike, 'only seeds may differ')
     commit = ', '.join(sorted({claim.start['git'] for claim in claims}))
-    is_one = re.fullmatch('[0-9a-f]{40}', commit)
-    demand(is_one and git(rules, 'cat-file', '-e', f'{commit}^{{commit}}').returncode == 0,
+    code = git(rules, 'show', f'{commit}:model.py')
+    demand(re.fullmatch('[0-9a-f]{40}', commit) and code.returncode == 0,
            f'one commit that git knows is needed, not {commit}: commit, then train all seeds again')
-    demand(git(rules, 'show', f'{commit}:model.py').stdout == (ROOT / 'model.py').read_text(),
-           claims[0].folder,
-           'has another model.py than the one here, which measures weights: start in a checkout of that commit')
+    demand(code.stdout == (ROOT / 'model.py').read_text(), claims[0].folder,
+           f'has another model.py than the one here, which measures weights: git checkout {commit} -- model.py')
     return commit
 
 
@@ -226,7 +228,8 @@ def train_again(claim, commit, corpus, out, rules):
         'val_every': 0, 'save_every': 0, 'save_at': ()}
     words = [f'--{name}={as_tuple(value)}' for name, value in settings.items()]
     with worktree(commit, rules) as tree:
-        run(WITNESS, out, *words, folder=tree, OMP_NUM_THREADS=str(claim.start['threads']))
+        run(WITNESS, out, *words, folder=tree, OMP_NUM_THREADS=str(claim.start['threads']),
+            PYTHONPYCACHEPREFIX=out)    # no .pyc of the commit stands for another source
 
 
 @contextlib.contextmanager
@@ -353,6 +356,7 @@ def main():
     words, options = split_words(sys.argv[1:])
     if words and words[0].endswith('.py'):
         cfg, _ = parse(pretrain.Settings, sys.argv[1:])
+        demand(cfg.corpus == Rules.corpus, words[0], f'corpus must be {Rules.corpus}')
         operations = check_settings(words[0], cfg)
         print(f'{words[0]}: within the rules, {operations:.3g} operations a step')
         return

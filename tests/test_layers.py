@@ -34,11 +34,11 @@ def test_states_of_the_last_layer_give_the_models_vectors(checkpoint):
     assert_near(transformer.norm(last), whole)
 
 
-def test_the_script_draws_and_names_what_it_cannot_compare(toy, checkpoint, tmp_path, monkeypatch):
+def test_the_script_measures_and_names_what_it_cannot_compare(toy, checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'task.py').write_text('')
     words = [word for word in toy['TC'] if not re.match('--(steps|lr|device)', word)]
     result = run_script('studies.layers', 'task.py', checkpoint, checkpoint, *words)
-    assert result.returncode == 0 and (tmp_path / 'figures/layers.png').exists(), result.stderr
+    assert result.returncode == 0, result.stderr
     assert re.search(r', layer 2: CKA with the first 1.000 accuracy of a probe 0.\d+\n', result.stdout)
     refused_line('a task of kind TC', 'studies.layers', 'task.py', checkpoint, *toy['SC'][:3])

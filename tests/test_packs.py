@@ -92,13 +92,15 @@ def test_losses_of_a_study(study):
 def test_losses_beside_those_of_earlier_seeds(tmp_path):
     write_log(tmp_path / 'mlm', range(1, 13), 5.0)
     past = tmp_path / 'past.csv'
-    text = 'row,seed,step,tokens,val_mlm_loss\nr,1,3,24,5.0\nr,0,3,24,5.2\nr,0,5,40,1.0\nother,0,6,48,1.0\n'
+    text = 'row,seed,step,tokens,val_mlm_loss\nr,1,3,24,5.0\nr,0,3,24,5.2\nr,0,2,16,1.0\nother,0,6,48,1.0\n'
     past.write_text(text)
     words = 'studies.losses', tmp_path / 'mlm', past
     line, verdict = ran(*words).stdout.splitlines()
     assert verdict == 'no further than seeds differ: one seed cannot tell, a full run may'
     assert line.split(': ')[1:] == [
         'held-out MLM loss 4.970; 2 seeds of r 5.100, sd 0.141', '-0.9 sd']
+    past.write_text(text.replace('r,0,2,16', 'r,0,13,104'))
+    assert ran(*words).stdout.endswith('no verdict: it has not come to the end\n')
     past.write_text(text.replace(',24,', ',12,'))   # of half the rows a step
     refused_line('mlm: has seen 24 tokens after 3 steps, r in .*past.csv 12: with another rows_per', *words)
     past.write_text(text.replace('r,', 'x,'))
