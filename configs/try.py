@@ -1,4 +1,4 @@
-# An attempt in a minute: the record's settings in 350 steps: `make try` (docs/speedrun.md).
+# An attempt, which `make try` starts: the record's settings for 350 steps (docs/speedrun.md).
 base = "speedrun.py"
 name = "try"
 row = "try"

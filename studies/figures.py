@@ -18,7 +18,6 @@ from nanoencoder.settings import run_main
 OBJECTIVES = {name: style_of(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
 OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#6b8f3a')
 DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
-TARGET = 5.2                    # nats, of the speedrun
 # {arm: row of the speedrun}
 RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'clm25-mlm',
          'CLM then MLM, Muon': 'muon-clm25-mlm', 'the record, Muon': 'quick-900'}
@@ -108,6 +107,7 @@ def draw_frame(ax, panel, optimizer):
 
 def race(ax, losses):
     """Draw held-out losses of the speedrun's rows, seed 0, by step, and the target."""
+    from studies.speedrun import TARGET     # which loads torch
     for arm, row in RACED.items():
         colour, dash = style_of(arm)
         lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]

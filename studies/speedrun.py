@@ -126,11 +126,12 @@ def check_together(claims, rules):
     for claim in claims:
         refuse_differences(claims[0].folder, first, flat(claim.cfg), alike, 'only seeds may differ')
     commit = ', '.join(sorted({claim.start['git'] for claim in claims}))
+    needed = f'one commit that git knows is needed, not {commit}'
+    demand(re.fullmatch('[0-9a-f]{40}', commit), needed, 'commit, then train all seeds again')
     code = git(rules, 'show', f'{commit}:model.py')
-    demand(re.fullmatch('[0-9a-f]{40}', commit) and code.returncode == 0,
-           f'one commit that git knows is needed, not {commit}: commit, then train all seeds again')
+    demand(code.returncode == 0, needed, 'fetch it, or say which --repository has it')
     demand(code.stdout == (ROOT / 'model.py').read_text(), claims[0].folder,
-           f'has another model.py than the one here, which measures weights: git checkout {commit} -- model.py')
+           f'has another model.py than the one that measures here: git checkout {commit} -- model.py')
     return commit
 
 
@@ -200,7 +201,9 @@ def probe(checkpoint):
 
 def run(*words, folder='.', **environment):
     """Run a script to its end, or kill it where this process is interrupted."""
-    ended = subprocess.run([sys.executable, *words], cwd=folder, env=os.environ | environment)
+    command = [sys.executable, *words]
+    variables = os.environ | environment
+    ended = subprocess.run(command, cwd=folder, env=variables)
     demand(ended.returncode == 0, words[0], 'failed, as it says above')
 
 

@@ -241,8 +241,9 @@ def test_what_is_not_read_changes_nothing(change, game, tmp_path):
     (settle('first_row', 4), [0], 'first_row is 4, and must be 0'),
     (settle('cut_rows=False#', 1), [0], 'mine-s0: has other settings than pretrain.py'),
     (settle('beta2', 0.9), [1], 'mine-s0 has beta2 = 0.95, this run 0.9; only seeds may differ'),
-    (begun(git=f'{HEAD}-dirty'), range(4), 'one commit that git knows is needed'),
-    (begun(git='0' * 40), range(4), 'one commit that git knows is needed'),
+    (begun(git='--output=forged'), range(4), 'needed, not --output=forged: commit'),
+    (begun(git=f'{HEAD}-dirty'), range(4), 'needed, not .*-dirty: commit'),
+    (begun(git='0' * 40), range(4), 'needed, not 0+: fetch it'),
     (settle('phases', [['mlm', 20]]), [0], 'is no run of 20 steps')])
 def test_runs_that_are_no_submission(change, seeds, reason, game, tmp_path):
     one_line_error(judged(game, runs=forge(game, tmp_path, change, seeds)), reason)

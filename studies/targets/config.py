@@ -60,7 +60,7 @@ tasks = (
      'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir', 'dataset': 'squad_ir',
      'document': 'Document: {text}', 'max_length': 128, 'lrs': (2e-3,)},
 )
-# What was known when this was frozen. Held-out nats of the tuning seeds, two each, AdamW's in bf16 on one GPU:
+# What was known when this was frozen. Held-out nats of two tuning seeds, AdamW's in bf16 on one GPU:
 # one rate MLM 5.10, CLM then MLM 4.49; two rates MLM 4.83, CLM then MLM 4.38, CLM at 40 % then MLM 4.53; Muon
 # MLM 4.21, CLM then MLM 4.18, CLM at 40 % then MLM 4.24; CLM 4.04, 4.01, 3.96; CLM at 40 % 4.31 (two rates)
 # and 4.25 (Muon). Points below are validation scores of seed 100, the mean of three tasks, each arm at the
