@@ -7,7 +7,6 @@ Each pair is a grammatical sentence and one that is not (BLiMP, Warstadt et al. 
 should be the likelier. Prints the accuracy of each set and writes predictions/<model>/MP/<dataset>/..., of
 which evaluate.py makes tables, intervals and paired tests."""
 import os
-import re
 import sys
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from tqdm import tqdm
 from data import OBJECTIVES
 from nanoencoder import huggingface
 from nanoencoder.files import locked, read_json
-from nanoencoder.metrics import both_scores
+from nanoencoder.metrics import SPACELESS, both_scores
 from nanoencoder.predictions import is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import check, flat, of_rows, parse, run_main, setting
@@ -31,10 +30,6 @@ from nanoencoder.tasks.files import Source, read_table
 from nanoencoder.tasks.kind import Example, framed, pack, room
 from nanoencoder.tasks.models import Scoring, describe, reading_length
 from nanoencoder.tasks.task import fingerprint, get
-
-# scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han
-SPACELESS = re.compile('[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff'
-                       '\uf900-\ufaff\U00020000-\U0003ffff]')
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,10 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
+# Characters of scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han.
+SPACELESS = re.compile('[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff'
+                       '\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]')
+
 # ---------------------------------------------------------------------------
 # Entities of tagged sentences
 
