@@ -4,9 +4,12 @@
 
 It prints the score of each method and writes the predictions of the one that is best on validation, where
 evaluate.py finds them beside those of models: predictions/<method>/<TASK>/<dataset>/lr0e+00_sd0."""
+import functools
+import itertools
 import re
 import statistics
 import sys
+import unicodedata
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))   # nanoencoder is a folde
 
 from nanoencoder import tasks
 from nanoencoder.files import locked
-from nanoencoder.metrics import CORRELATIONS, both_scores
+from nanoencoder.metrics import CORRELATIONS, SPACELESS, both_scores
 from nanoencoder.predictions import write_run
 from nanoencoder.settings import free, parse, run_main
 from nanoencoder.tasks.retrieval import ranking
@@ -25,6 +28,12 @@ from nanoencoder.tasks.retrieval import ranking
 # of BM25, as in Anserini
 K1 = 0.9    # how soon further copies of a word add less
 B = 0.4     # how much the words of long documents are discounted
+SPACELESS_RUN = re.compile(f'({SPACELESS.pattern}+)')   # in parentheses: `split` keeps it
+# A sentence ends at one of these and a space: the full stops and question marks of Latin, Arabic, Urdu,
+# Hindi, Ethiopic, Armenian and Burmese. Chinese and Japanese have no space there, and Thai nothing but a space.
+SENTENCE_END = re.compile('(?<=[.!?\u061f\u06d4\u0964\u0965\u1362\u0589\u104b])\\s+'
+                          '|(?<=[\u3002\uff01\uff0e\uff1f\uff61])\\s*'
+                          '|(?<=[\u0e00-\u0eff])\\s+(?=[\u0e00-\u0eff])')
 
 
 @dataclass(frozen=True)
@@ -49,13 +58,34 @@ def methods(task, rows):
 
 
 def terms(text, template='{text}'):
-    """The words of a text in lower case, without those that are its template's own."""
+    """The words of a text in lower case, without those of its template."""
     marked = template.format_map(defaultdict(lambda: '\0'))     # a mark in place of each column
     pattern = re.escape(marked).replace('\0', '(.*)')
     match = re.fullmatch(pattern, text, re.DOTALL)
     if match:       # not where `pair` has a template of its own
         text = ' '.join(match.groups())
-    return re.findall(r'\w+', text.lower())
+    return words(text.lower())
+
+
+@functools.cache
+def word_pattern():
+    """Runs of letters, numbers, underscores and marks. Python's \\w lacks marks, as the vowels of Hindi are."""
+    marks = [chr(code) for code in range(sys.maxunicode) if unicodedata.category(chr(code))[0] == 'M']
+    return re.compile(rf'[\w{"".join(marks)}]+')
+
+
+def words(text):
+    """The words of a text. Where a script has no spaces, each pair of neighbouring characters is one, as in
+    Lucene's CJKAnalyzer."""
+    found = []
+    for run in word_pattern().findall(text):
+        for part in SPACELESS_RUN.split(run):
+            if SPACELESS.match(part):
+                pairs = [part[k:k + 2] for k in range(len(part) - 1)]
+                found += pairs or [part]
+            elif part:
+                found.append(part)
+    return found
 
 
 def word_overlap(row):
@@ -112,11 +142,15 @@ def word_lookup(train, is_plain):
 
 
 def shape(word):
-    """Xx of Rome, X0 of B52: letters and digits become X, x and 0, of which repeats count once."""
-    word = re.sub(r'\d', '0', word)
-    word = re.sub('[A-Z]', 'X', word)
-    word = re.sub('[a-z]', 'x', word)
-    return re.sub(r'(.)\1+', r'\1', word)
+    """Xx of Rome, X0 of B52: capitals become X, small letters x, digits 0. Repeats count once."""
+    def kind_of(character):
+        if character.isupper():
+            return 'X'
+        if character.islower():
+            return 'x'
+        return '0' if character.isdecimal() else character
+    kinds = map(kind_of, word)
+    return ''.join(kind for kind, _ in itertools.groupby(kinds))
 
 
 def likeliest_sentence(task):
@@ -128,8 +162,7 @@ def likeliest_sentence(task):
 
         def num_shared(sentence):
             return len(asked.intersection(terms(sentence)))
-        sentences = re.split(r'(?<=[.!?])\s+', row['context'])
-        return max(sentences, key=num_shared)
+        return max(SENTENCE_END.split(row['context']), key=num_shared)
     return predict
 
 

@@ -7,6 +7,7 @@ import math
 import re
 import statistics
 import string
+import unicodedata
 from functools import partial
 from typing import Callable, NamedTuple
 
@@ -67,7 +68,14 @@ def macro_f1(golds, preds):
 
 
 def normalise(answer):
-    """Return an answer's words in lower case, without punctuation and articles."""
+    """Return an answer's words in lower case, without punctuation and articles, as SQuAD's script does.
+
+    In a script without spaces each character is a word, and all of Unicode's punctuation is removed, as in
+    MLQA's script (Lewis et al. 2020)."""
+    if SPACELESS.search(answer):
+        kept = [character for character in answer.lower()
+                if character not in string.punctuation and unicodedata.category(character)[0] != 'P']
+        return SPACELESS.sub(r' \g<0> ', ''.join(kept)).split()
     kept = [character for character in answer.lower() if character not in string.punctuation]
     text = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept))
     return text.split()

@@ -5,6 +5,8 @@ import itertools
 import random
 import re
 import shutil
+import string
+import unicodedata
 
 import numpy as np
 import pytest
@@ -133,6 +135,38 @@ def test_answers_equal_torchmetrics_squad():
 def test_squad_v2_by_hand(pred, golds, score):
     """F1 and exact match of empty answers, which v1.1 has not."""
     assert metrics.answer_scores(pred, golds) == (score, score)
+
+
+def mlqa_f1(pred, gold):
+    """A judge: the rule of MLQA's script for Chinese (Lewis et al. 2020), written apart."""
+    def split(answer):
+        words = ['']
+        for character in answer.lower():
+            if unicodedata.category(character).startswith('P') or character in string.punctuation:
+                continue
+            if '\u3040' <= character <= '\u9fff' or '\u0e00' <= character <= '\u0e7f':
+                words += [character, '']
+            else:
+                words[-1] += character
+        return [part for word in words for part in word.split()]
+    left = split(gold)
+    shared = 0
+    for word in split(pred):
+        if word in left:
+            left.remove(word)
+            shared += 1
+    return 2 * shared / (len(split(pred)) + len(split(gold)))
+
+
+def test_answers_without_spaces_are_scored_by_characters():
+    """A judge, by its rule, on answers of Chinese, Japanese and Thai, also mixed with Latin words and digits."""
+    assert metrics.token_f1('北京市海淀', '北京市海淀区') == approx(10 / 11)
+    draw = random.Random(1)
+    words = ['北京', '市', '海淀区', '2008', '年', 'ソニー', 'の', 'Walkman', 'นก', 'ทะเล', ' ', '、', '。', '·', '「', '$']
+    for _ in range(1_000):
+        pred, gold = ['猫' + ''.join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(2)]
+        assert metrics.token_f1(pred, gold) == approx(mlqa_f1(pred, gold))
+        assert metrics.answer_scores(gold, [gold]) == (1, 1)
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
