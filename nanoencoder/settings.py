@@ -181,7 +181,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     types_of_actions = {name: type(default) for name, (default, *_) in actions.items()}
     given |= read_options(arguments, types | types_of_actions)
 
-    values = {name: value for name, (value, _) in given.items()}
+    values = {name: with_home(value) for name, (value, _) in given.items()}
     chosen = {}
     try:
         for name, (default, _, *limits) in actions.items():
@@ -238,6 +238,15 @@ def read_value(name, wanted, text):
     if wanted is tuple and type(value) is not tuple:
         return (value,)
     return value
+
+
+def with_home(value):
+    """A setting's value in which ~/ at the beginning of a path, or of several as "a, b", is the home folder.
+    Shells leave it as it is in --path=~/texts, and nobody else reads a config."""
+    if not isinstance(value, str):
+        return value
+    home = os.path.expanduser('~')
+    return re.sub('(^|, )~/', rf'\1{home}/', value)
 
 
 def check_name(name, types, where):

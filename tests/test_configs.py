@@ -46,6 +46,16 @@ def test_order_of_precedence(tmp_path):
     assert actions.part == -1     # a default may lie outside of its range
 
 
+def test_a_tilde_before_a_path_is_the_home_folder(tmp_path, monkeypatch):
+    """In a config and on the command line, which no shell expands there, also of each of several paths."""
+    monkeypatch.setenv('HOME', '/home/me')
+    path = write(tmp_path, 'name = "~/a, b/~/c, ~/d"\n')
+    assert parse(Example, [path])[0].name == '/home/me/a, b/~/c, /home/me/d'
+    _, actions = parse(Example, ['--out=~/texts'], {'out': ('', '')})
+    assert actions.out == '/home/me/texts'
+    assert parse(Example, ['--name=~mean~'])[0].name == '~mean~'
+
+
 @pytest.mark.parametrize('given, words', [     # a file, or words of a command line
     ('steps = 1\nstep = 2\n', "run.py:2.*'step'.*'steps'"),
     ('lr = "5e-4"\n', 'run.py:1.*lr takes float.*5e-4'),
