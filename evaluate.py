@@ -49,11 +49,11 @@ LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # 
 @dataclass(frozen=True)
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
-    protocol: str = setting('standard', choices=NOTES)   # standard, or paper: the authors'
+    protocol: str = setting('standard', choices=NOTES)   # paper: the authors'
     models: tuple = ()                  # only these, in this order
     datasets: tuple = ()                # only these
     published: bool = False             # the paper's numbers beside ours
-    format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table: text, markdown, csv
+    format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
     seed: int = setting(0, 0)       # of the bootstrap

@@ -14,7 +14,7 @@ import torch
 
 from nanoencoder.files import read_json
 from nanoencoder.huggingface import open_checkpoint
-from nanoencoder.settings import run_main
+from nanoencoder.settings import plain_words, run_main
 
 
 def fill_mask(model, tokenizer, text, objective='mlm'):
@@ -40,10 +40,11 @@ def fill_mask(model, tokenizer, text, objective='mlm'):
 
 
 def main():
-    if len(sys.argv) < 3 or '--help' in sys.argv:
+    words = plain_words(sys.argv[1:])
+    if len(words) < 2:
         print(__doc__.strip())
-        sys.exit(0 if '--help' in sys.argv else 2)
-    *names, text = sys.argv[1:]
+        sys.exit(2)
+    *names, text = words
     print(text)
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
     dtype = torch.bfloat16 if device == 'cuda' else torch.float32

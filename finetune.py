@@ -47,6 +47,7 @@ from nanoencoder.tokenizer import load_tokenizer
 @dataclass(frozen=True)
 class Settings(tasks.Task, Scoring):
     # `fixes` says what another value would change: a run's numbers (the default), its rows, or nothing
+
     untrained: bool = free(False)    # the sizes and tokenizer of `model`; new weights
     # controls: another encoder of the same weights, to be given a variant
     causal: bool = False                             # keep the causal mask on; bidirectional in the paper

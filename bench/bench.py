@@ -609,9 +609,7 @@ def measure(names, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(usage=argparse.SUPPRESS)   # run_main prints the docstring
     parser.add_argument('cases', nargs='*', help='names of cases, cpu, mfu, or table and a file')
     parser.add_argument('--repeats', type=int, default=7, help='turns of each case')
     parser.add_argument('--size', default='610m', help='of mfu: 124m, 210m, 610m, 1b, or several with commas')

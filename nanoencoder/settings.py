@@ -9,11 +9,13 @@ import ast
 import difflib
 import errno
 import inspect
+import io
 import itertools
 import os
 import re
 import signal
 import sys
+import tokenize
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import partial
 from math import inf
@@ -61,18 +63,24 @@ def check_value(name, wanted, value, low=-inf, high=inf,
     if type(value) is not wanted and (type(value), wanted) != (int, float):
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
-        allowed = ', '.join(filter(None, choices))
-        raise ValueError(f'{name} is one of {allowed}, not {value!r:.80}')
+        raise ValueError(f'{name} is {limits_in_words(choices=choices)}, not {value!r:.80}')
     if wanted not in (int, float):
         return
 
     if not low <= value <= high or abs(value) == inf:
-        limits = 'finite'
-        if high < inf:
-            limits = f'from {low} to {high}'
-        elif low > -inf:
-            limits = f'at least {low}'
+        limits = limits_in_words(low, high) or 'finite'
         raise ValueError(f'{name} must be {limits}, not {value!r:.80}')
+
+
+def limits_in_words(low=-inf, high=inf, choices=(), fixes=''):
+    """Say which values a setting takes, of those of its type: '' if it takes all."""
+    if choices:
+        return f'one of {", ".join(filter(None, choices))}'
+    if high < inf:
+        return f'from {low} to {high}'
+    if low > -inf:
+        return f'at least {low}'
+    return ''
 
 
 def leaves(cls):
@@ -168,7 +176,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     inherit  inherit(values) gives settings in place of the defaults where `values` does not say otherwise"""
     arguments = list(arguments)
     actions = dict(actions)
-    if '--help' in arguments or '-h' in arguments:
+    if asks_for_help(arguments):
         print(describe(cls, actions))
         sys.exit()
 
@@ -267,29 +275,68 @@ def nearest(name, options):
     return '; --help lists them'
 
 
-def describe(cls, actions):
-    """--help: the script's docstring, then each setting with its default and its comment in the source."""
-    script = sys.modules[cls.__module__]
-    lines = [
-        script.__doc__.strip(),
-        '',
-        'settings (in a config file, or --name=value) and actions (on the command line only):',
-    ]
-    comments = {}
-    for owner in (*cls.__mro__, *(entry.type for entry in fields(cls))):
-        if is_dataclass(owner):
-            source = inspect.getsource(owner)
-            comments |= re.findall(r'^    (\w+):[^#\n]*(?:#\s*(.*))?$', source, re.MULTILINE)
+def asks_for_help(arguments):
+    """Whether --help is among the words of a command line: run_main prints the script's docstring then."""
+    return '--help' in arguments or '-h' in arguments
 
-    def add(name, kind, default, text):
+
+def plain_words(arguments):
+    """The words of a command line whose script has no settings. After --help there is nothing more to do."""
+    if asks_for_help(arguments):
+        sys.exit()
+    return arguments
+
+
+def describe(cls, actions):
+    """What --help prints below a script's docstring: each setting with its type, its default, its comment in
+    the source and the values that it takes. A comment that stands above a setting is a line above it."""
+    lines = ['settings (in a config file, or --name=value) and actions (on the command line only):']
+    comments = {}
+    for owner in (*reversed(cls.__mro__), *(entry.type for entry in fields(cls))):
+        if is_dataclass(owner):
+            comments |= comments_in(owner)
+
+    def add(name, kind, default, text, limits):
         shown = '' if default is MISSING else repr(default)
+        if limits:
+            text = f'{text} ({limits})'.strip()
         lines.append(f'  --{name:<24} {kind.__name__:<6} {shown:<18} {text}'.rstrip())
 
     for name, entry in leaves(cls).items():
-        add(name, entry.type, entry.default, comments.get(name, ''))
-    for name, (default, text, *_) in actions.items():
-        add(name, type(default), default, f'action: {text}')
+        above, beside = comments[name]
+        lines.extend(f'  # {line}' for line in above)
+        add(name, entry.type, entry.default, beside, limits_in_words(**entry.metadata))
+    for name, (default, text, *limits) in actions.items():
+        add(name, type(default), default, f'action: {text}', limits_in_words(*limits))
     return '\n'.join(lines)
+
+
+def comments_in(cls):
+    """{field: (the lines of the comment above it, the whole comment beside it)}, from a class's source."""
+    source = inspect.getsource(cls)
+    comments = {}       # {line: text}
+    alone = {}          # {line: column} of those that have a line for themselves
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line, column = token.start
+            comments[line] = token.string.lstrip('# ')
+            if not token.line[:column].strip():
+                alone[line] = column
+
+    found = {}
+    for node in ast.parse(source).body[0].body:
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        first = node.lineno
+        while alone.get(first - 1) == node.col_offset:
+            first -= 1
+        last = node.end_lineno
+        while alone.get(last + 1, 0) > node.col_offset:    # the comment beside it goes on
+            last += 1
+        above = [comments[line] for line in range(first, node.lineno)]
+        beside = [comments[line] for line in range(node.lineno, last + 1) if line in comments]
+        found[node.target.id] = above, ' '.join(beside)
+    return found
 
 
 def ending_signals():
@@ -314,7 +361,11 @@ def is_full(error):
 
 
 def run_main(main):
-    """Call main(). What a user can cause is one line (exit code 2); so is a loss that is not finite (1)."""
+    """Call main(). What a user can cause is one line (exit code 2); so is a loss that is not finite (1).
+    Before --help lists the settings, the docstring of the script is printed: main's own module, which may
+    have its settings from another."""
+    if asks_for_help(sys.argv[1:]):
+        print(inspect.getmodule(main).__doc__.strip(), end='\n\n')
     try:
         main()
     except BrokenPipeError:     # the reader, as `| head`, has seen enough

@@ -12,7 +12,7 @@ import numpy as np
 
 from evaluate import seeds_half
 from nanoencoder.figures import panels, save, style_of
-from nanoencoder.settings import run_main
+from nanoencoder.settings import plain_words, run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
 OBJECTIVES = {name: style_of(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
@@ -148,6 +148,7 @@ def write(draw, title, path):
 
 
 def main():
+    plain_words(sys.argv[1:])
     write(race, 'held-out MLM loss, seed 0', Path('studies/speedrun/losses.png'))
     write(leads, 'lead of CLM then MLM over MLM', Path('studies/targets/leads.png'))
 

@@ -9,6 +9,10 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencoder is
+
+from nanoencoder.settings import plain_words, run_main
+
 
 def read_rows(path):
     with path.open(encoding='utf-8') as file:   # splitlines would cut a text at U+2028, too
@@ -61,9 +65,9 @@ def write_search(made, pairs):
 
 
 def main():
-    for folder in sys.argv[1:]:
+    for folder in plain_words(sys.argv[1:]):
         print(hold_out(Path(folder)))
 
 
 if __name__ == '__main__':
-    main()
+    run_main(main)

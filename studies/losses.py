@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 
 from evaluate import LOSSES
 from nanoencoder.pretraining.log import read_log
-from nanoencoder.settings import run_main
+from nanoencoder.settings import plain_words, run_main
 
 COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES)
 SPEEDRUN = 'studies/speedrun/losses.csv'
@@ -122,9 +122,7 @@ def words_of(distance):
 
 
 def main():
-    match sys.argv[1:]:
-        case ['--help' | '-h']:
-            print(__doc__)
+    match plain_words(sys.argv[1:]):
         case [folder]:
             beside(SPEEDRUN, folder)
         case [folder, path]:

@@ -17,7 +17,7 @@ import torch
 
 import pretrain
 from model import Model
-from nanoencoder.settings import run_main
+from nanoencoder.settings import asks_for_help, run_main
 
 
 def watch(folder):
@@ -34,7 +34,8 @@ def watch(folder):
 
 
 def main():
-    watch(sys.argv.pop(1))
+    if not asks_for_help(sys.argv):
+        watch(sys.argv.pop(1))
     pretrain.main()
 
 

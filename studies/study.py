@@ -71,14 +71,14 @@ class Contrast(NamedTuple):
 class Study:
     title: str = ''                     # of its page, after its name
     corpus: dict = setting({})          # settings of data.py
-    every_run: dict = setting({})
-    runs: dict = setting({})
+    every_run: dict = setting({})       # settings of pretrain.py that all rows share
+    runs: dict = setting({})            # {row: its settings of pretrain.py}; see studies/study.py
     seeds: tuple = (0,)                 # of pretraining, one after the other
-    every_task: dict = setting({})
-    tasks: tuple = ()
+    every_task: dict = setting({})      # what all entries of tasks share
+    tasks: tuple = ()                   # models, lrs and settings of finetune.py; see studies/study.py
     finetuning_seeds: int = setting(3, 1, 10)   # 10 s + 0, 1, 2 of pretraining seed s, the same for all rows
-    contrasts: dict = setting({})
-    ladder: dict = setting({})
+    contrasts: dict = setting({})       # {name: rule, weights, datasets}; see studies/study.py
+    ladder: dict = setting({})          # {arm: (its rows, by length)}, a line each in the figure
     shown: tuple = ()                   # datasets in the figure of the ladder; all if empty
     rules: int = setting(2, 1, 2)       # of its page; 1: as the first studies were frozen
 

@@ -1,5 +1,8 @@
 """Settings: what files and command lines may say, and what they are told when they may not."""
+import ast
 import os
+import runpy
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -162,11 +165,51 @@ def test_threads_that_wait_sleep_unless_the_user_says_otherwise(script, tmp_path
     assert run_process('-c', f'import {module}', env=env).stderr == 'unset\n'    # importing does nothing
 
 
-@pytest.mark.parametrize('script, part', [
-    ('pretrain.py', 'of all processes: 192 GPUs x 6'),
-    ('data.py', 'tokenizer.json (file'),
-    ('finetune.py', 'share of the steps'),
-    ('evaluate.py', 'of the bootstrap')])
-def test_help_of_each_script(script, part):
-    """In a process of its own."""
-    assert part in run_process(script, '--help', check=True).stdout
+@dataclass(frozen=True)
+class Explained:
+    # a part of the settings
+    mark: str = setting('#', choices=('', '#', '##'))  # what begins a comment: # or ##
+    share: float = setting(
+        0.5, 0, 1)                  # of texts
+    steps: int = setting(7, 1)      # at most,
+                                    # of training
+    plain: str = ''
+
+
+HELP = """\
+settings (in a config file, or --name=value) and actions (on the command line only):
+  # a part of the settings
+  --mark                     str    '#'                what begins a comment: # or ## (one of #, ##)
+  --share                    float  0.5                of texts (from 0 to 1)
+  --steps                    int    7                  at most, of training (at least 1)
+  --plain                    str    ''
+  --part                     int    -1                 action: this part alone (from 0 to 9)
+"""
+
+
+def test_help_has_whole_comments_choices_and_ranges(capsys):
+    with pytest.raises(SystemExit):
+        parse(Explained, ['--help'], {'part': (-1, 'this part alone', 0, 9)})
+    assert capsys.readouterr().out == HELP
+
+
+# all that end with run_main(main)
+STARTED = [str(path.relative_to(ROOT)) for folder in ('.', 'examples', 'bench', 'studies', 'studies/paper')
+           for path in sorted(ROOT.glob(f'{folder}/*.py')) if 'run_main(main)\n' in path.read_text()]
+
+
+@pytest.mark.parametrize('script', STARTED)
+def test_help_begins_with_the_scripts_own_docstring(script, monkeypatch, capsys):
+    """Whichever module its settings are from; a script without settings does nothing else."""
+    monkeypatch.setattr(sys, 'argv', [script, '--help'])
+    with pytest.raises(SystemExit) as ending:
+        runpy.run_path(script, run_name='__main__')
+    assert not ending.value.code
+    documented = ast.get_docstring(ast.parse((ROOT / script).read_text()), clean=False).strip()
+    assert capsys.readouterr().out.startswith(f'{documented}\n\n')
+
+
+def test_help_in_a_process_of_its_own():
+    text = run_process('studies/packs.py', '--help', check=True).stdout
+    assert text.startswith('Keep a study')
+    assert 'of the bootstrap (from 100 to' in text
