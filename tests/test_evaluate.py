@@ -221,6 +221,26 @@ def test_ndcg_equals_trec_eval_and_the_papers_sklearn():
     assert cut > 250
 
 
+def test_a_querys_own_document_is_left_out_as_by_beir():
+    """BEIR takes it out of the results, which pytrec_eval then scores; ties with the tenth are others'."""
+    row = {'id': 'd0', 'grades': {'d1': 1}, 'is_document': True}
+    ranked = retrieval.ranking(row, ['d0', 'd1', 'd2'], [1.0, 0.9, 0.1])
+    assert metrics.ndcg(ranked) == 1.0      # 0.631 behind its own document
+    for grades, scores in rankings(200):
+        del grades['d0']
+        ids = sorted(sorted(scores, reverse=True), key=scores.get, reverse=True)
+        row['grades'] = grades | {'d1': 1}
+        ranked = retrieval.ranking(row, ids, [scores[document] for document in ids])
+        others = {document: score for document, score in scores.items() if document != 'd0'}
+        evaluator = pytrec_eval.RelevanceEvaluator({'q': row['grades']}, {'ndcg_cut.10'})
+        trec = evaluator.evaluate({'q': others})['q']['ndcg_cut_10']
+        assert metrics.ndcg(ranked) == approx(trec, abs=1e-9)
+        gains = [max(0, row['grades'].get(document, 0)) for document in others]
+        if len(others) > 1:
+            averaged = sklearn.metrics.ndcg_score([gains], [[*others.values()]], k=10)
+            assert metrics.ndcg(ranked, ties=True) == approx(averaged, abs=1e-9)
+
+
 # ---------------------------------------------------------------------------
 # Intervals
 def test_bootstrap_equals_scipy():

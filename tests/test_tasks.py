@@ -621,6 +621,24 @@ def test_judged_documents_and_queries_without_text_count(tmp_path, capsys):
     assert scores['standard']['columns'] == [pytest.approx([gain / (2 + gain), 0])]
 
 
+@pytest.mark.parametrize('texts, judged, marked', [
+    (('what 1', 'what 2', 'else'), 'd9', True),     # Quora's: most texts are the same, one was edited
+    (('x what 1', 'y  what 2', 'z what 3'), 'd9', True),    # ArguAna's: documents alone have titles
+    (('what 1', 'else', 'else'), 'd9', False),      # numbers that mean other things among documents
+    (('what 1', 'what 2', 'what 3'), '{}', False)])     # a pair's document has the query's id
+def test_queries_that_are_documents_are_marked(tmp_path, capsys, texts, judged, marked):
+    queries = [{'_id': f'{k}', 'text': f'what {k}'} for k in (1, 2, 3)]
+    documents = [{'_id': f'{k}', 'text': text} for k, text in enumerate(texts, 1)]
+    jsonl(tmp_path / 'queries.jsonl', queries)
+    jsonl(tmp_path / 'corpus.jsonl', [*documents, {'_id': 'd9', 'text': 'because'}])
+    grades = judgements(*((f'{k}', judged.format(k), 1) for k in (1, 2, 3)))
+    for split in ('train', 'dev', 'test'):
+        jsonl(tmp_path / f'qrels/{split}.jsonl', grades)
+    rows, _ = load('example_ir', tmp_path, query='Query: {text}?', document='{text}')
+    assert [row.get('is_document', False) for row in rows['test']] == [marked] * 3
+    assert ('6 of 6 queries are documents, too' in capsys.readouterr().err) == marked
+
+
 def test_judgements_without_text_make_no_training_pair(tmp_path):
     beir(tmp_path, '.', 'zip')
     judged = judgements(('q1', 'd1', 1), ('q1', 'd9', 1), ('q9', 'd1', 1), ('q2', 'd8', 1))

@@ -23,7 +23,8 @@ class Pair(NamedTuple):
 
 
 class Retrieval(Kind):
-    """Rows of train: query, positive; else: id, query, grades {document: grade}. 'corpus' is {id: text}."""
+    """Rows of train: query, positive; else: id, query, grades {document: grade}, and is_document where the
+    query is a document of the corpus, too. 'corpus' is {id: text}."""
     head = 'vector'
     loss = 'pairs'
 
@@ -33,6 +34,7 @@ class Retrieval(Kind):
         rows = {'train': training_pairs(task, queries, corpus) if training else []}
         for split in SCORED:
             rows[split] = judged_queries(f'{task.dataset} {split}', queries, grades[split], corpus)
+        mark_documents(task, [*rows['validation'], *rows['test']], corpus)
         return rows | {'corpus': corpus}, ()
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
@@ -222,10 +224,36 @@ def judged_queries(where, queries, grades, corpus):
     return rows
 
 
+def mark_documents(task, rows, corpus):
+    """Mark the queries that are documents, too, as in BEIR's ArguAna and Quora: `ranking` leaves out a
+    query's own document, which has its id and would always come first.
+
+    BEIR goes by ids alone. But ids may be numbers that mean one thing among queries and another among
+    documents. So most of the documents with a query's id must have its text. A document that is judged
+    relevant to the query of its id, as in a file of pairs, is an answer and stays."""
+    start = task.query.index('{')
+    after = len(task.query) - 1 - task.query.rindex('}')    # characters of the template after the text
+    namesakes = [row for row in rows if row['id'] in corpus and row['grades'].get(row['id'], 0) < 1]
+    same = 0
+    for row in namesakes:
+        text = row['query'][start:len(row['query']) - after]
+        same += ' '.join(text.split()) in ' '.join(corpus[row['id']].split())
+    if same <= len(namesakes) / 2:
+        return
+    for row in namesakes:
+        row['is_document'] = True
+    print(f'{task.dataset}: {len(namesakes):,} of {len(rows):,} queries are documents, too, with the same id '
+          'and text: a query\'s own document is left out of its ranking, as in BEIR', file=sys.stderr)
+
+
 def ranking(row, ids, scores):
-    """A query's ten best documents; of equal ones those that come first in `ids`. `tied` says how many share
-    the tenth's score, and the grades of the relevant ones among them."""
+    """A query's ten best documents, without its own; of equal ones those that come first in `ids`. `tied`
+    says how many share the tenth's score, and the grades of the relevant ones among them."""
     scores = np.asarray(scores, np.float64).round(6)
+    if row.get('is_document'):
+        own = ids.index(row['id'])
+        ids = ids[:own] + ids[own + 1:]
+        scores = np.delete(scores, own)
     best = np.argsort(-scores, kind='stable')[:10]
     ranked = {
         'id': row['id'],
