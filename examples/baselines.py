@@ -24,6 +24,7 @@ from nanoencoder.metrics import CORRELATIONS, SPACELESS, both_scores
 from nanoencoder.predictions import write_run
 from nanoencoder.settings import free, parse, run_main
 from nanoencoder.tasks.retrieval import ranking
+from nanoencoder.tasks.task import pieces_of
 
 # of BM25, as in Anserini
 K1 = 0.9    # how soon further copies of a word add less
@@ -59,8 +60,7 @@ def methods(task, rows):
 
 def terms(text, template='{text}'):
     """The words of a text in lower case, without those of its template."""
-    marked = template.format_map(defaultdict(lambda: '\0'))     # a mark in place of each column
-    pattern = re.escape(marked).replace('\0', '(.*)')
+    pattern = ''.join('(.*)' if is_column else re.escape(piece) for piece, is_column in pieces_of(template))
     match = re.fullmatch(pattern, text, re.DOTALL)
     if match:       # not where `pair` has a template of its own
         text = ' '.join(match.groups())

@@ -162,7 +162,7 @@ def test_overlap_and_shapes_know_other_scripts():
 
 def test_a_templates_own_words_do_not_count():
     corpus = {'a': 'Sort of {x}: sort or none', 'b': 'Sort of {x}: Rome or of old'}
-    templates = {'query': 'Sort {text}', 'document': 'Sort of {{x}}: {title} or {text}'}
+    templates = {'query': 'Sort {text.en}', 'document': 'Sort of {{x}}: {doc.title} or {text[0]}'}
     predict = fitted('IR', corpus=corpus, **templates)['BM25']
     first = predict({'id': 'q', 'query': 'Sort of x', 'grades': {}})
     assert first['docs'] == ['b', 'a']

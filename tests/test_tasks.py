@@ -408,7 +408,7 @@ def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize('option', [
-    '--template=text', '--template={text', "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
+    '--template=text', '--template={text', '--pair={query},2', "--pair=('{query}',)", "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
     '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(option):
     name = option[2:].split('=')[0]
@@ -529,6 +529,30 @@ def test_a_text_that_is_no_text_is_refused_with_its_row(value):
 def test_numbers_are_texts_and_a_title_may_be_null():
     row = {'title': None, 'year': 1984, 'share': 0.5, 'text': 'It.'}
     assert fill('{title}|{year}|{share}|{text}', row, 'row 0') == '|1984|0.5|It.'
+
+
+@pytest.mark.parametrize('template, text', [
+    ('{review.title}: {review}', 'Sun: fine day'),   # as pandas.json_normalize names what is nested
+    ('{text[en]}|{0}|{a b}|{}', 'hello|7|both|none'),
+    ('{Q1: why}{why!r}', 'because!'),
+    ('{{{review}}} {{0}}', '{fine day} {0}')])       # as in str.format
+def test_a_name_in_braces_is_that_column_whatever_the_name(template, text):
+    row = {'review': 'fine day', 'review.title': 'Sun', 'text[en]': 'hello', '0': 7, 'a b': 'both', '': 'none',
+           'Q1: why': 'because', 'why!r': '!'}
+    assert fill(template, row, 'row 0') == text
+    refused("^row 1: has no column 'review.", fill, '{review.author}', row, 'row 1')
+
+
+@pytest.mark.parametrize('template', [
+    'Is it {it}?', '{a}{b}{{c}}', '{{{a}}}', '{a}}}', '{{{{{a}', 'plain', '{a', 'a}', '{{a}', '{a}}', '{{{a}}'])
+def test_templates_of_names_are_those_of_str_format(template):
+    row = {'it': 'so', 'a': '{b}', 'b': 'x'}
+    try:
+        expected = template.format_map(row)
+    except ValueError:
+        refused('has a brace without its partner', fill, template, row, 'row 0')
+    else:
+        assert fill(template, row, 'row 0') == expected
 
 
 @pytest.mark.parametrize('labels', [(1, 0), (2.5, -1.0), (True, False), ('n/a', "it's")])

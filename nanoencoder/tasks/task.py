@@ -1,8 +1,8 @@
 """A task's settings, what is read of a row, and what labels mean."""
+import functools
 import hashlib
 import json
 import re
-import string
 from collections import Counter
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Task(Source):
     test: str = of_rows('test')
     hold_out: float = of_rows(0.05, 1e-9, 1 - 1e-9)  # by `datasets`, with seed 42
     # SC, QA
-    template: str = of_rows('{text}')  # of the row's columns; for QA it ends with {context}
+    template: str = of_rows('{text}')  # {name} is the row's column; for QA it ends with {context}
     # SC, TC
     metric: str = setting('accuracy', choices=OF_LABELS)    # of SC; a correlation makes it a regression
     label: str = of_rows('label')      # column of SC
@@ -58,10 +58,16 @@ class Task(Source):
                 "a word's and its tag's, counted from 0, as (1, 3)")
         for name in ('train', 'test'):
             require(name, getattr(self, name), 'the name of a split or file')
-        for name in ('template', 'query', 'document'):
-            with blame(f'{name} is no template', ValueError):      # a brace without the other
-                columns = columns_of(getattr(self, name))
-            require(name, columns, 'text with columns in braces, as "Is it {it}?"')
+        are_templates = all(isinstance(template, str) for template in self.pair)
+        require('pair', are_templates and len(self.pair) == 2, 'two templates, of a query and its document')
+        for name in ('template', 'query', 'document', 'pair'):
+            templates = getattr(self, name)
+            if name != 'pair':
+                templates = (templates,)
+            for template in templates:
+                with blame(f'{name} is no template', ValueError):
+                    columns = columns_of(template)
+                require(name, columns, 'text with columns in braces, as "Is it {it}?"')
         if self.kind == 'QA':
             require('template', self.template.endswith('{context}'), 'text with {context} at its end')
         names = {name for name in self.labels if isinstance(name, str)}
@@ -72,13 +78,29 @@ class Task(Source):
                     '((in the file, meant), ...), as ((0, "no"), ("y", "yes"))')
 
 
+@functools.cache    # it is filled with every row
+def pieces_of(template):
+    """Parse a template: ((its own text or the name of a column, whether it is a column), ...).
+
+    A name is whatever stands between braces, as {reviews.text}, {Q1: why} or {0}: unlike str.format, nothing
+    in it has a meaning. As there, {{ and }} are braces of the text. ValueError for a brace without the
+    other."""
+    pieces = []
+    for piece in re.split(r'(\{\{|\}\}|\{[^{}]*\})', template):
+        if piece in ('{{', '}}'):
+            pieces.append((piece[0], False))
+        elif piece.startswith('{') and piece.endswith('}'):
+            pieces.append((piece[1:-1], True))
+        elif '{' in piece or '}' in piece:
+            raise ValueError(f'{piece!r:.80} has a brace without its partner; {{{{ and }}}} are text')
+        else:
+            pieces.append((piece, False))
+    return tuple(pieces)
+
+
 def columns_of(template):
     """The names in a template's braces."""
-    pieces = string.Formatter().parse(template)     # (text before, name, format, conversion)
-    return [
-        column
-        for _, column, _, _ in pieces
-        if column is not None]
+    return [name for name, is_column in pieces_of(template) if is_column]
 
 
 def get(row, column, where, kind=str):
@@ -93,8 +115,9 @@ def get(row, column, where, kind=str):
 
 def fill(template, row, where):
     """Put the texts of a row's columns into a template's braces."""
-    texts = {column: text_of(row, column, where) for column in columns_of(template)}
-    return template.format_map(texts)
+    return ''.join(
+        text_of(row, piece, where) if is_column else piece
+        for piece, is_column in pieces_of(template))
 
 
 def text_of(row, column, where):
