@@ -467,13 +467,13 @@ def open_sealed(folder):
     return corpus
 
 
-def compare_shards(corpus, rank=0, size=1):
-    """Compare all shards with their sha256, a share of them in each process.
-    ValueError if one has changed."""
+def compare_shards(corpus, number=0, size=1):
+    """Compare all shards with their sha256, a share of them in each of the `size` processes that read this
+    copy of the corpus. ValueError if one has changed."""
     shards = corpus.meta['shards'] + corpus.meta['val_shards']
     digests = {
         shard['name']: shard['sha256']
-        for shard in shards[rank::size]}
+        for shard in shards[number::size]}
     for name in changed_files(corpus.folder, digests):
         raise ValueError(f'{corpus.folder / name}: changed since it was written; {AGAIN}')
 

@@ -49,6 +49,13 @@ class World:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=is_on)
 
 
+def place_in_node():
+    """Return (this process's number on its node, how many run there), as torchrun says. Where a launcher does
+    not say, each process is alone: what a node must do once, all of them do."""
+    size = int(os.environ.get('LOCAL_WORLD_SIZE', 1))
+    return int(os.environ.get('LOCAL_RANK', 0)) % size, size
+
+
 def unsharded(tensor):
     """Return a tensor whole: one that FSDP has sharded, a DTensor, is gathered from all processes."""
     if hasattr(tensor, 'full_tensor'):      # to import DTensor takes most of a second

@@ -459,6 +459,27 @@ def test_a_changed_shard_is_one_line_before_the_first_step(settings, corpus_to_d
     assert not logged(cfg)
 
 
+@pytest.mark.parametrize('damaged', ['corpus', 'checkpoint'])
+def test_each_node_compares_its_own_copy(copied, corpus_to_damage, tmp_path, damaged):
+    """Of a corpus every shard, of a checkpoint every file. The second node's copies lie elsewhere."""
+    out = tmp_path / 'second'
+    shutil.copytree(run_of(copied), out / copied.name)
+    corpus = data.Corpus(copied.corpus)
+    names = [shard['name'] for shard in corpus.meta['shards']]
+    if damaged == 'corpus':
+        path = corpus_to_damage / names[0]
+    else:
+        path = out / copied.name / '12/model.safetensors'
+    flip(path)
+    second = [f'--corpus={corpus_to_damage}', f'--out={out}']
+    words = [word for word in arguments(copied, 'corpus') if not word.startswith('--out=')]
+    first = [f'--corpus={copied.corpus}', f'--out={copied.out}']
+    results = [process.ended() for process in begin(2, 'pretrain.py', *words, nodes=[first, second])]
+    one_line_error(results[1], f'{path}: (missing or )?changed since it was written')
+    one_line_error(results[0], 'lost another process')
+    assert files.read_json(run_of(copied) / 'config.json')['starts'][0]['processes'] == 1     # it did not begin
+
+
 def test_an_edited_meta_json_is_one_line(settings, corpus_to_damage):
     """At a start, and of data.py --verify."""
     cfg = settings(corpus=str(corpus_to_damage))
@@ -508,13 +529,16 @@ def runs_of_layouts(settings, world_size):
     return runs
 
 
-def begin(world_size, script, *words):
-    """Processes of a script, with what torchrun sets for each."""
+def begin(world_size, script, *words, nodes=()):
+    """Processes of a script, with what torchrun sets for each on one node. Or of a node each, with its words."""
+    places = [(rank, world_size, ()) for rank in range(world_size)]
+    if nodes:
+        places = [(0, 1, own_words) for own_words in nodes]
     with socket.create_server(('127.0.0.1', 0)) as free:
         port = free.getsockname()[1]
-    return [Script(script, *words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
-                   WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{rank}', LOCAL_WORLD_SIZE=f'{world_size}')
-            for rank in range(world_size)]
+    return [Script(script, *words, *own_words, MASTER_ADDR='127.0.0.1', MASTER_PORT=f'{port}', RANK=f'{rank}',
+                   WORLD_SIZE=f'{world_size}', LOCAL_RANK=f'{number}', LOCAL_WORLD_SIZE=f'{size}')
+            for rank, (number, size, own_words) in enumerate(places)]
 
 
 def launch(world_size, runs):

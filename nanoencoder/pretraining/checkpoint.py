@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save as to_bytes
 from data import OBJECTIVES, objective_at
 from model import Sizes, initial_weight
 from nanoencoder import huggingface
-from nanoencoder.files import read_json, remove, saved_steps, sha256, whole, write_sealed
+from nanoencoder.files import (changed_files, read_json, remove, saved_state, saved_steps, sha256, whole,
+                               write_sealed)
 from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
-from nanoencoder.processes import sharded_as, unsharded
+from nanoencoder.processes import place_in_node, sharded_as, unsharded
 from nanoencoder.settings import build, flat, leaves
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
@@ -155,19 +156,19 @@ class Origin(NamedTuple):
 def find_origin(cfg, corpus, world, take_weights):
     """Return the Origin of a run; take_weights(cfg, corpus) that of one with weights_from, on its first
     start. ValueError if its settings do not allow it."""
-    # rank 0 looks for all: files are compared with their sha256, and it may be the first to see new ones
+    # rank 0 looks for all: it may be the first to see new ones
     run = Path(cfg.out, cfg.name)
     steps = world.of_first(lambda: saved_steps(run))
     numbers = fixed(cfg, corpus, world)
     if steps:
         last = run / str(steps[-1])
         advice = f'remove {last} to go on from the checkpoint before it'
-        state = world.of_first(lambda: read_training(last, advice))
+        state = read_training(last, advice, world)
         check_resume(last, state, cfg, numbers)
         origin = Origin(last, state, f'resumed from {last}')
     elif cfg.branch_from:
         parent = world.of_first(lambda: huggingface.newest_checkpoint(cfg.branch_from))
-        state = world.of_first(lambda: read_training(parent, 'branch from another'))
+        state = read_training(parent, 'branch from another', world)
         check_branch(parent, state, cfg, numbers)
         begun = FRESH | {'step': state['step']}
         origin = Origin(parent, begun, f'branched from {parent}')
@@ -185,9 +186,13 @@ def find_origin(cfg, corpus, world, take_weights):
     return origin
 
 
-def read_training(folder, advice):
-    """Read state.json of a checkpoint to continue, and compare all of its files with it."""
-    state = huggingface.read_state(folder, advice=advice)
+def read_training(folder, advice, world):
+    """Read state.json of a checkpoint to continue, and compare all files with what rank 0 has read there."""
+    state = world.of_first(lambda: saved_state(folder, advice))
+    number, _ = place_in_node()
+    if number == 0:     # a process of each node, which may have a copy of its own
+        for name in changed_files(folder, state.get('sha256', {})):
+            raise ValueError(f'{folder / name}: missing or changed since it was written; {advice}')
     if not state:
         raise ValueError(f'{folder}: has no state.json, so no training to continue; {advice}')
     for settings in (state['settings'], state['fixed']):
@@ -290,7 +295,7 @@ def open_corpus(cfg, world):
     if not corpus.num_stretches('train', cfg.context):
         raise ValueError(f'corpus {cfg.corpus} has less than one row of {cfg.context} tokens: '
                          f'{corpus.meta["tokens"]:,}')
-    compare_shards(corpus, world.rank, world.size)
+    compare_shards(corpus, *place_in_node())    # each node may have a copy of its own
     return corpus
 
 
