@@ -216,25 +216,28 @@ def prepare(cfg, method='fine-tuned', reads=range):
     Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
     dtype = 'fp32' if cfg.weights == 'bf16' else cfg.dtype
     device, dtype = pick_device(cfg.device, dtype)
+    # what can be refused without the weights, which may be 14 GB to download
+    kind = tasks.kind_of(cfg)
     checkpoint = open_encoder(cfg)
-    transformer = checkpoint.model(head=False)
-    if cfg.untrained:
-        initialise(transformer, 'model', seed=0)
     max_length = reading_length(cfg, checkpoint)
-    name, about = describe(checkpoint, transformer.sizes, cfg, cfg.untrained)
-    if cfg.layers >= 0:
-        if cfg.layers > len(transformer.layers):
-            raise ValueError(f'layers {cfg.layers}: the model has {len(transformer.layers)}')
-        del transformer.layers[cfg.layers:]
-    cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
-    world = World(0, 1, device, dtype)
-    base = Pretrained(transformer, checkpoint, world, about | {'method': method})
-
+    if cfg.layers >= 0 and cfg.layers > checkpoint.sizes.num_hidden_layers:
+        raise ValueError(f'layers {cfg.layers}: the model has {checkpoint.sizes.num_hidden_layers}')
     if cfg.save_model:
-        check_export(tasks.kind_of(cfg), transformer.sizes)
+        check_export(kind, checkpoint.sizes)
     sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length, reads)
     if method == 'fine-tuned':
         check_training(cfg, len(sets[0].examples['train']))
+
+    huggingface.fetch_weights(cfg.model, checkpoint.folder)
+    transformer = checkpoint.model(head=False)
+    if cfg.untrained:
+        initialise(transformer, 'model', seed=0)
+    name, about = describe(checkpoint, transformer.sizes, cfg, cfg.untrained)
+    if cfg.layers >= 0:
+        del transformer.layers[cfg.layers:]
+    about['method'] = method
+    cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
+    base = Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about)
     return cfg, base, sets
 
 

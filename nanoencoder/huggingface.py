@@ -21,7 +21,7 @@ from model import ACTIVATION, Model, Sizes
 from nanoencoder.files import (blame, changed_files, plain_name, read_json, saved_state, saved_steps, sha256,
                                sha256_of_text, write_json)
 from nanoencoder.settings import check_value
-from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer
+from nanoencoder.tokenizer import conversion, download, is_hub_id, load_tokenizer
 
 WEIGHTS, MOMENTS, INDEX = 'model.safetensors', 'optimizer.safetensors', 'model.safetensors.index.json'
 EMBEDDING, HEAD = 'model.embed_tokens.weight', 'lm_head.weight'  # (tokens, hidden size)
@@ -130,10 +130,11 @@ def fetch_weights(name, folder):
         return
     paths = weight_files(folder)
     # The folder is named after its commit, so that all files are of one.
-    download(name, [path.name for path in paths], revision=folder.name)
+    download(name, [path.name for path in paths], commit=folder.name)
     for path in paths:
         if not path.exists():
-            raise ValueError(f'{name}: has no {path.name} on the hub; pickles (.bin) are not read')
+            raise ValueError(f'{name}: has no {path.name} on the hub; pickles (.bin) are not read: '
+                             f'{conversion(name)}')
 
 
 def folder_of(name):
@@ -147,12 +148,19 @@ def newest_checkpoint(folder):
     for candidate in (Path(folder), newest):
         if (candidate / WEIGHTS).is_file() or (candidate / INDEX).is_file():
             return candidate
+    if any(Path(folder).glob('pytorch_model*.bin')):
+        raise ValueError(f'{folder}: has no model.safetensors; pickles (.bin) can run any code and are not '
+                         f'opened: {conversion(folder)}')
     raise ValueError(f'{newest}: no checkpoint there (no model.safetensors); give its folder, its run\'s or '
                      'a hub id, owner/model; pickles (.bin, .pt) can run any code and are not opened')
 
 
 def run_of(folder):
-    """The run's folder of a checkpoint, or else the folder itself. Its name is right even for `.`."""
+    """The run's folder of a checkpoint, or else the folder or hub id itself. Its name is right even for `.`,
+    and for acme/mini@refs/pr/7, whose revision is not a folder's path."""
+    if '@' in str(folder) and is_hub_id(folder):
+        owner, name = str(folder).split('/', 1)
+        return Path(owner, name.replace('/', '-'))
     folder = Path(os.path.abspath(folder))
     return folder.parent if folder.name.isdigit() else folder
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, fetch_weights, folder_of,
+from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
                                      open_checkpoint, read_state)
-from nanoencoder.tokenizer import Tokenizer, one_line
+from nanoencoder.tokenizer import Tokenizer, conversion, one_line
 
 # Encoders known to ignore padding when given attention_mask. Others may be causal or attend to padding
 # (BigBird's sparse form, ConvBERT, Nystromformer, XLNet), or read more than ids (RoCBERT: shapes and sounds).
@@ -31,6 +31,7 @@ OFFLINE = {'local_files_only': True, 'trust_remote_code': False}
 # of weights: no pickle, and with lists of those that are missing, too many or of another shape
 OF_WEIGHTS = OFFLINE | {'dtype': torch.float32, 'use_safetensors': True, 'output_loading_info': True,
                         'ignore_mismatched_sizes': True}
+CANNOT_OPEN = 'transformers cannot open it as an encoder of text'
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 
 
@@ -75,25 +76,33 @@ def pad_texts(texts, pad):
 
 @dataclass(frozen=True, eq=False)
 class Peer(Checkpoint):
-    """A checkpoint of another architecture, which is read as a whole."""
-    transformer: Transformer
+    """A checkpoint of another architecture. Its weights are read by `model`."""
     text_tokenizer: Tokenizer
+    pad: int
 
     def model(self, head=False):    # it has none
-        return self.transformer
+        """The Transformer. ValueError if its weights are not those that config.json asks for."""
+        with one_line(self.folder, CANNOT_OPEN):
+            inner = read_model(import_transformers(), self.folder)
+            transformer = Transformer(inner, self.sizes, self.pad)
+            suffix = torch.tensor(self.text_tokenizer.suffix)
+            transformer(suffix, [len(suffix)])      # X-MOD without a default_language fails now
+        return transformer
 
     def tokenizer(self):
         return self.text_tokenizer
 
 
 def open_encoder(cfg):
-    """Open cfg.model: as our own Checkpoint if config.json's model_type is one of ours, else as a Peer."""
+    """Open cfg.model: as our own Checkpoint if config.json's model_type is one of ours, else as a Peer. Of a
+    hub id only small files are downloaded: whatever they show to be wrong is refused before `fetch_weights`
+    brings the weights."""
     name = cfg.model
     folder = folder_of(name)
     config = read_json(folder / 'config.json')
     family = config.get('model_type')
     if family in FAMILIES:
-        return open_checkpoint(name)
+        return open_checkpoint(name, weights=False)
     if family not in FAMILIES_OF_PEERS:
         raise ValueError(f'{folder}: model_type {family!r} is neither one of ours, decoders among them '
                          f'({", ".join(FAMILIES)}), nor an encoder that transformers opens for us '
@@ -103,26 +112,33 @@ def open_encoder(cfg):
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
-    fetch_weights(name, folder)
-    with one_line(folder, 'transformers cannot open it as an encoder of text'):
-        return open_peer(folder, config)
+    with one_line(folder, CANNOT_OPEN):
+        return open_peer(folder, config, name)
 
 
-def open_peer(folder, config):
-    """Open a folder as a Peer. ValueError, without the folder's name, if transformers cannot have it."""
+def open_peer(folder, config, name):
+    """Open a folder, which the user calls `name`, as a Peer; its weights need not be there yet. ValueError,
+    without the folder's name, if transformers cannot have it."""
     transformers = import_transformers()
-    model = read_model(transformers, folder)
-    tokenizer, longest = read_tokenizer(transformers, folder)
-    size = model.get_input_embeddings().num_embeddings
-    if tokenizer.vocab_size > size:
-        raise ValueError(f'its tokenizer has ids up to {tokenizer.vocab_size - 1}, but embeddings for {size}')
+    tokenizer, longest = read_tokenizer(transformers, folder, name)
+    settings = read_settings(transformers, folder)
+    with torch.device('meta'):      # the model without its weights
+        model = transformers.AutoModel.from_config(settings)
+    check_ids(tokenizer, model.get_input_embeddings().num_embeddings)
     pad = pad_of(model, tokenizer.ids['pad'])
-    sizes = Sizes(model.config.hidden_size, config)
-    transformer = Transformer(model, sizes, pad)
-    transformer(torch.tensor(tokenizer.suffix), [1])    # X-MOD without a default_language fails now
+    sizes = Sizes(settings.hidden_size, config)
     context = min(positions_of(model), longest)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))     # of examples/continue_encoder.py
-    return Peer(folder, sizes, context, state, transformer, tokenizer)
+    return Peer(folder, sizes, context, state, tokenizer, pad)
+
+
+def check_ids(tokenizer, num_embeddings):
+    """ValueError if a tokenizer has tokens without an embedding."""
+    more = tokenizer.vocab_size - num_embeddings
+    if more > 0:
+        raise ValueError(f'its tokenizer has {more:,} ids more than the {num_embeddings:,} embeddings; if '
+                         'tokens were added to it, save the model after '
+                         'model.resize_token_embeddings(len(tokenizer))')
 
 
 def import_transformers():
@@ -209,11 +225,13 @@ def read_weights(auto_class, folder, settings):
     return model, missing, unexpected
 
 
-def read_tokenizer(transformers, folder):
+def read_tokenizer(transformers, folder, name):
     """Return our Tokenizer of a folder, and how many tokens the folder says that a text has at most.
-    ValueError if transformers' tokenizer gives other ids."""
+    ValueError if transformers' tokenizer gives other ids.
+
+    name  of the folder, or the hub id that it is of, as the user gave it"""
     if not (folder / 'tokenizer.json').is_file():
-        raise ValueError('has no tokenizer.json: save_pretrained of transformers\' AutoTokenizer writes one')
+        raise ValueError(f'has no tokenizer.json: {conversion(name)}')
     named = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
     backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
     specials = dict(zip(named.all_special_tokens, named.all_special_ids))

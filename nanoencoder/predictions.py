@@ -113,8 +113,8 @@ def is_written(folder, wanted, defaults):
     wanted = json.loads(json.dumps(wanted))     # where tuples become lists, as in what was written
     made = read_about(folder)
     made = made | made['settings']
-    # not compared: the checkpoint's digest covers pretraining, and the data's digests cover the rows
-    ignored = ('settings', 'rows', 'grid', 'pretraining')
+    # not compared: the checkpoint's digest covers pretraining and commit, the data's digests cover the rows
+    ignored = ('settings', 'rows', 'grid', 'pretraining', 'commit')
     for name, value in (wanted['settings'] | wanted).items():
         was = made.get(name, getattr(defaults, name, None))
         if name not in ignored and was != value:

@@ -2,6 +2,7 @@
 
     load_tokenizer('configs/corpora/docs')           # a folder, a tokenizer.json, a tiktoken .model file, or
     load_tokenizer('HuggingFaceTB/SmolLM2-135M')     # a hub id: Llama 3, EuroBERT, Qwen, SmolLM, GPT-2, ...
+    load_tokenizer('HuggingFaceTB/SmolLM2-135M@main')   # one of its branches, tags, commits or refs/pr/7
 
 A text is only characters: where it says <|mask|>, or Qwen's <think>, it is encoded letter by letter."""
 import base64
@@ -248,17 +249,29 @@ def one_line(name, refusal='the tokenizers library refuses it'):
 
 
 def is_hub_id(name):
-    """Whether a name is owner/model on the hub, and not a missing folder such as out/absent."""
-    has_its_form = re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)) is not None
-    return has_its_form and not Path(name).parent.exists()
+    """Whether a name is owner/model or owner/model@revision on the hub, and not a missing folder such as
+    out/absent."""
+    has_its_form = re.fullmatch(r'[\w.-]+/[\w.-]+(@[\w./-]+)?', str(name)) is not None
+    owner = str(name).split('/')[0]
+    return has_its_form and not Path(owner).exists()
 
 
-def download(name, files=SMALL_FILES, revision=None):
-    """Download those of `files` that a hub repository has. Returns the folder of that commit."""
+def download(name, files=SMALL_FILES, commit=None):
+    """Download those of `files` that a hub repository, owner/model or owner/model@revision, has. Returns the
+    folder of that commit, which bears its name.
+
+    commit  to take instead of the revision: that of files which have come already"""
     from huggingface_hub import snapshot_download
+    repository, _, revision = name.partition('@')
     # any Exception: classes of network errors differ between versions of huggingface_hub
     with blame(f'{name}: no such folder, and the hub did not give it', Exception):
-        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
+        return Path(snapshot_download(repository, revision=commit or revision or None, allow_patterns=files))
+
+
+def conversion(name):
+    """Return the two lines that make safetensors and a tokenizer.json of what transformers alone opens."""
+    opened = f".from_pretrained('{name}').save_pretrained('new')"
+    return f'two lines of transformers convert it: AutoModel{opened} and AutoTokenizer{opened}'
 
 
 def load_tokenizer(name):
@@ -270,7 +283,10 @@ def load_tokenizer(name):
     if path.is_dir():
         path /= 'tokenizer.json' if (path / 'tokenizer.json').exists() else 'tokenizer.model'
     if not path.is_file():
-        raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it')
+        advice = ''
+        if path.with_name('config.json').exists():  # of a model, such as Microsoft's DeBERTa
+            advice = f': {conversion(name)}'
+        raise ValueError(f'{name}: no such file or folder with a tokenizer.json or .model in it{advice}')
     if path.suffix == '.model':
         with one_line(f"{path}: not a vocabulary in tiktoken's format ({NO_SENTENCEPIECE})"):
             return from_ranks(*read_llama3(path))

@@ -1,4 +1,6 @@
 """Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
+import fnmatch
+import re
 import shutil
 import sys
 
@@ -10,7 +12,7 @@ import torch.nn.functional as F
 import transformers
 
 import finetune
-from conftest import assert_near, ran, refused, refused_line, texts
+from conftest import assert_near, one_line_error, ran, refused, refused_line, run_script, texts
 from nanoencoder import peers
 from nanoencoder.files import read_json
 from nanoencoder.tasks import tagging
@@ -101,7 +103,7 @@ def another(config):
 
 
 def opened(folder):
-    return peers.open_peer(folder, read_json(folder / 'config.json'))
+    return peers.open_peer(folder, read_json(folder / 'config.json'), str(folder))
 
 
 def judge(folder):
@@ -297,7 +299,7 @@ BAD = [
     (tokenizer_with({'post_processor': 'gone'}, cls_token='gone', sep_token='gone', **FAST),
      r'appends no special token such as \[SEP\]'),
     (lambda folder: TOKENIZER.save(folder, append_eos=True),
-     r'its tokenizer has ids up to 4\d+, but embeddings for 900'),
+     r'its tokenizer has 3,\d+ ids more than the 900 embeddings; .*resize_token_embeddings'),
     (rewrite(is_decoder=True), 'this bert is a decoder; decoders that open are eurobert, llama, '),
     (rewrite(model_type='xlm', causal=True), 'causal is true, so this xlm is a decoder'),
     (another(transformers.XmodConfig(**COMMON)), 'bert: Input language unknown')]
@@ -323,5 +325,76 @@ def test_minus_one_is_no_pad(bert):
 
 def test_without_transformers_only_ours_open(folders, command, monkeypatch):  # noqa: F811
     monkeypatch.setitem(sys.modules, 'transformers', None)
+# ---------------------------------------------------------------------------
+# On the hub: revisions, what is downloaded when, and what transformers must convert first
+
+
+@pytest.fixture
+def hub(folders, tmp_path, monkeypatch):
+    """(a folder of repositories, the revision and the patterns of each download from it). acme/mini is BERT,
+    whose revision is always the commit aaaa."""
+    shutil.copytree(folders['bert'], tmp_path / 'hub/acme/mini')
+    asked = []
+
+    def snapshot_download(name, revision, allow_patterns):
+        asked.append((revision, [*allow_patterns]))
+        source = tmp_path / 'hub' / name
+        for path in source.rglob('*'):
+            inside = path.relative_to(source)
+            if path.is_file() and any(fnmatch.fnmatch(inside, pattern) for pattern in allow_patterns):
+                target = tmp_path / 'cache/aaaa' / inside
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
+        return str(tmp_path / 'cache/aaaa')
+    monkeypatch.setattr('huggingface_hub.snapshot_download', snapshot_download)
+    return tmp_path / 'hub', asked
+
+
+@pytest.mark.parametrize('revision, name', [
+    ('', 'mini'), ('@v1', 'mini@v1'), ('@refs/pr/7', 'mini@refs-pr-7')])
+def test_a_revision_is_asked_for_and_its_commit_written_down(revision, name, hub, command, tmp_path):
+    _, asked = hub
+    ran(*command('SC', f'--model=acme/mini{revision}', '--steps=1'))
+    assert [revision for revision, _ in asked] == [revision.removeprefix('@') or None, 'aaaa']
+    about = read_json(tmp_path / 'p' / name / 'SC/toy/lr3e-03_sd0/run.json')
+    assert about['commit'] == 'aaaa'
+    assert load_tokenizer(f'acme/mini{revision}').ids['mask'] == 4
+
+
+@pytest.mark.parametrize('damage, word, words', [
+    (lambda _: None, '--max_length=900', 'the model reads 3 to 130'),
+    (lambda _: None, '--data=absent', 'absent'),
+    (rewrite('tokenizer.json', post_processor='gone'), '--seed=1', 'ids|special'),
+    (rewrite(vocab_size=80), '--seed=1', 'ids more than the 80 embeddings')])
+def test_no_weights_are_downloaded_for_what_is_refused(damage, word, words, hub, command):
+    repositories, asked = hub
+    damage(repositories / 'acme/mini')
+    refused_line(words, *command('SC', '--model=acme/mini', word))
+    assert not any('model.safetensors' in patterns for _, patterns in asked)
+
+
+@pytest.mark.parametrize('lacks', ['tokenizer.json', 'model.safetensors'])
+def test_both_refusals_name_the_lines_that_convert_a_model(lacks, hub, bert, command, tmp_path, monkeypatch):
+    """Microsoft's DeBERTa have neither file. The lines make a folder that opens."""
+    state = judge(bert).state_dict()
+    torch.save(state, bert / 'pytorch_model.bin')
+    vocabulary = transformers.AutoTokenizer.from_pretrained(bert).get_vocab()
+    (bert / 'vocab.txt').write_text('\n'.join(sorted(vocabulary, key=vocabulary.get)))
+    for folder in (bert, hub[0] / 'acme/mini'):
+        (folder / lacks).unlink()
+    lines = []
+    for name in (bert, 'acme/mini'):
+        result = run_script(*command('SC', f'--model={name}'))
+        pattern = rf"lines of transformers convert it: (AutoModel.*{name}.*) and (AutoTokenizer.*{name}.*)"
+        one_line_error(result, f'has no {lacks}.*{pattern}')
+        lines.append(re.search(pattern, result.stderr).groups())
+    if lacks == 'tokenizer.json':
+        refused(pattern, load_tokenizer, 'acme/mini')
+    monkeypatch.chdir(tmp_path)
+    for line in lines[0]:
+        exec(line, vars(transformers))
+    assert_near(opened(tmp_path / 'new').model().inner.state_dict(), state, 0)
+
+
     refused_line(r'transformers: pip install "\.\[peers\]"', *command('SC', f'--model={folders["bert"]}'))
     ran(*command('SC', '--steps=1'))

@@ -5,6 +5,7 @@ from nanoencoder import huggingface
 from nanoencoder.files import whole, write_sealed
 from nanoencoder.predictions import about_run, run_folder
 from nanoencoder.settings import free, setting
+from nanoencoder.tokenizer import is_hub_id
 
 # transformers' name for what the outputs of a text's head mean, by the kind's loss
 PROBLEM_TYPES = {'labels': None, 'squares': 'regression'}   # None: one of several labels, its default
@@ -35,6 +36,8 @@ def describe(checkpoint, sizes, cfg, is_untrained=False):
         'sizes': sizes,
         'pretraining': None,
         'checkpoint': 'none'}
+    if is_hub_id(cfg.model):
+        about['commit'] = checkpoint.folder.name    # that the hub's revision was
     suffix = f'+{cfg.variant}' if cfg.variant else ''
     if is_untrained:
         return (cfg.name or 'untrained') + suffix, about
