@@ -153,8 +153,10 @@ def import_transformers():
 def check_encoder(config):
     """ValueError if config.json is a decoder's, or of what only a repository's own code computes."""
     family = config['model_type']
-    if config.get('is_decoder') or config.get('causal'):     # XLM and FlauBERT call it causal
-        raise ValueError(f'is_decoder or causal is true, so this {family} is a decoder; '
+    # XLM and FlauBERT call it causal. A ModernBERT decoder is made an encoder by `read_model`.
+    is_causal = config.get('causal') or config.get('is_causal') and family != 'modernbert-decoder'
+    if config.get('is_decoder') or is_causal:
+        raise ValueError(f'is_decoder, is_causal or causal is true, so this {family} is a decoder; '
                          f'decoders that open are {", ".join(FAMILIES)}')
     if family in PORTED:
         # transformers' class falls back to its own defaults for what the repository's code called otherwise:

@@ -301,6 +301,8 @@ BAD = [
     (lambda folder: TOKENIZER.save(folder, append_eos=True),
      r'its tokenizer has 3,\d+ ids more than the 900 embeddings; .*resize_token_embeddings'),
     (rewrite(is_decoder=True), 'this bert is a decoder; decoders that open are eurobert, llama, '),
+    # transformers would put a causal mask on
+    (rewrite(is_causal=True), 'is_causal or causal is true, so this bert is a decoder'),
     (rewrite(model_type='xlm', causal=True), 'causal is true, so this xlm is a decoder'),
     (another(transformers.XmodConfig(**COMMON)), 'bert: Input language unknown')]
 
@@ -323,8 +325,6 @@ def test_minus_one_is_no_pad(bert):
     assert opened(bert).context == 130
 
 
-def test_without_transformers_only_ours_open(folders, command, monkeypatch):  # noqa: F811
-    monkeypatch.setitem(sys.modules, 'transformers', None)
 # ---------------------------------------------------------------------------
 # On the hub: revisions, what is downloaded when, and what transformers must convert first
 
@@ -396,5 +396,7 @@ def test_both_refusals_name_the_lines_that_convert_a_model(lacks, hub, bert, com
     assert_near(opened(tmp_path / 'new').model().inner.state_dict(), state, 0)
 
 
+def test_without_transformers_only_ours_open(folders, command, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(sys.modules, 'transformers', None)
     refused_line(r'transformers: pip install "\.\[peers\]"', *command('SC', f'--model={folders["bert"]}'))
     ran(*command('SC', '--steps=1'))
