@@ -37,10 +37,11 @@ from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
+from nanoencoder.sentence_encoders import read_pooling
 from nanoencoder.settings import check_value, free, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
-from nanoencoder.tasks.models import (Scoring, check_export, describe, reading_length, save_encoder,
-                                      saved_folder)
+from nanoencoder.tasks.models import (Scoring, check_export, describe, print_prompts, reading_length,
+                                      save_encoder, saved_folder)
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -133,19 +134,30 @@ def mean_pool(x, lengths):
     return total / lengths[:, None]
 
 
-def unit_vectors(x, lengths):
-    """(segments, d): mean-pooled, of length 1, in fp32."""
-    return F.normalize(mean_pool(x, lengths), dim=1)
+def first_pool(x, lengths):
+    """(segments, d): the first token of each segment, which is [CLS], in fp32."""
+    starts = np.cumsum([0, *lengths[:-1]])
+    return x[starts].float()
+
+
+POOLINGS = {'mean': mean_pool, 'cls': first_pool}
+
+
+def unit_vectors(x, lengths, pooling='mean'):
+    """(segments, d): pooled, of length 1, in fp32."""
+    vectors = POOLINGS[pooling](x, lengths)
+    return F.normalize(vectors, dim=1)
 
 
 def as_it_is(x, lengths):
     return x
 
 
-def new_head(name, hidden_size, num_labels):
-    """Return the head that a kind of task names: a module, or a function without weights."""
+def new_head(name, hidden_size, num_labels, pooling='mean'):
+    """Return the head that a kind of task names: a module, or a function without weights. Only vectors are
+    pooled as the encoder says, since the head of a classifier is the same for every model."""
     if name == 'vector':
-        return unit_vectors
+        return functools.partial(unit_vectors, pooling=pooling)
     return Classifier(hidden_size, num_labels, pooled=name == 'text')
 
 
@@ -208,6 +220,7 @@ class Pretrained(NamedTuple):
     checkpoint: huggingface.Checkpoint
     world: World             # of this process alone
     about: dict              # what run.json says of the model
+    pooling: str             # of a retrieval or a probe's vectors: 'mean' or 'cls'; '' where there are none
 
 
 def prepare(cfg, method='fine-tuned', reads=range):
@@ -220,6 +233,10 @@ def prepare(cfg, method='fine-tuned', reads=range):
     kind = tasks.kind_of(cfg)
     checkpoint = open_encoder(cfg)
     max_length = reading_length(cfg, checkpoint)
+    pooling = ''
+    if kind.head == 'vector' or kind.head == 'text' and method == 'probe':
+        pooling = read_pooling(checkpoint.folder, checkpoint.tokenizer())
+        print_prompts(cfg, checkpoint.folder)
     if cfg.layers >= 0 and cfg.layers > checkpoint.sizes.num_hidden_layers:
         raise ValueError(f'layers {cfg.layers}: the model has {checkpoint.sizes.num_hidden_layers}')
     if cfg.save_model:
@@ -236,8 +253,10 @@ def prepare(cfg, method='fine-tuned', reads=range):
     if cfg.layers >= 0:
         del transformer.layers[cfg.layers:]
     about['method'] = method
+    if pooling:
+        about['pooling'] = pooling
     cfg = replace(cfg, name=name, max_length=max_length, dtype=dtype)
-    base = Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about)
+    base = Pretrained(transformer, checkpoint, World(0, 1, device, dtype), about, pooling)
     return cfg, base, sets
 
 
@@ -348,7 +367,7 @@ def fit(cfg, base, data, tell=False):
     tell  print the progress"""
     train = data.examples['train']
     total = cfg.num_steps(len(train))
-    head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels))
+    head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels), base.pooling)
     encoder = new_encoder(cfg, base, head)
     optimizer = make_optimizer(encoder, cfg)
     order = training_order(cfg, cfg.seed, len(train))
@@ -445,7 +464,8 @@ def probe(cfg, base, sets):
     """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell."""
     kind = sets[0].kind
     per_token = kind.head == 'tokens'
-    encoder = new_encoder(cfg, base, as_it_is if per_token else unit_vectors)
+    head = as_it_is if per_token else functools.partial(unit_vectors, pooling=base.pooling)
+    encoder = new_encoder(cfg, base, head)
     if kind.labelled_by:
         predictions = [classify(cfg, base, sets[0], encoder, per_token)]
     else:
@@ -585,6 +605,8 @@ def main():
     check_actions(cfg, actions, typed)
     if actions.look:
         tasks.look(cfg, load_tokenizer(cfg.tokenizer))
+        if cfg.model:
+            print_prompts(cfg, huggingface.folder_of(cfg.model))
         return
 
     method = 'probe' if actions.probe else 'fine-tuned'

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from nanoencoder.files import blame, read_json
 from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
                                      open_checkpoint, read_state)
+from nanoencoder.sentence_encoders import read_modules
 from nanoencoder.tokenizer import Tokenizer, conversion, one_line
 
 # Encoders known to ignore padding when given attention_mask. Others may be causal or attend to padding
@@ -127,7 +128,9 @@ def open_peer(folder, config, name):
     check_ids(tokenizer, model.get_input_embeddings().num_embeddings)
     pad = pad_of(model, tokenizer.ids['pad'])
     sizes = Sizes(settings.hidden_size, config)
-    context = min(positions_of(model), longest)
+    context = positions_of(model)
+    if not read_modules(folder):    # of a sentence encoder it says how much is read, not how much can be
+        context = min(context, longest)
     state = read_state(folder, but=(WEIGHTS, MOMENTS))     # of examples/continue_encoder.py
     return Peer(folder, sizes, context, state, tokenizer, pad)
 

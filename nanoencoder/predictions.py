@@ -112,7 +112,7 @@ def is_written(folder, wanted, defaults):
         return False
     wanted = json.loads(json.dumps(wanted))     # where tuples become lists, as in what was written
     made = read_about(folder)
-    made = made | made['settings']
+    made = {'pooling': 'mean'} | made | made['settings']    # an older run.json does not say it
     # not compared: the checkpoint's digest covers pretraining and commit, the data's digests cover the rows
     ignored = ('settings', 'rows', 'grid', 'pretraining', 'commit')
     for name, value in (wanted['settings'] | wanted).items():

@@ -18,6 +18,7 @@ import numpy as np
 import tiktoken
 from tokenizers import Regex, Tokenizer as Backend, decoders, models, pre_tokenizers, processors, trainers
 
+from nanoencoder import sentence_encoders
 from nanoencoder.files import blame, read_json, sha256_of_text, write_json
 
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -31,7 +32,8 @@ BOS, EOS, MASK = '<|begin_of_text|>', '<|end_of_text|>', '<|mask|>'
 
 # downloaded before the weights, so that a model we cannot open is refused early
 SMALL_FILES = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
-               'added_tokens.json', 'model.safetensors.index.json']
+               'added_tokens.json', 'model.safetensors.index.json', *sentence_encoders.FILES,
+               '*_Pooling/config.json']
 NO_SENTENCEPIECE = 'SentencePiece, as of Llama 2, Mistral or TinyLlama, is not supported'
 
 # Byte-level BPE writes each byte as a character: printable ones as themselves, the others from U+0100 on.

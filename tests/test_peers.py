@@ -14,8 +14,8 @@ import transformers
 import finetune
 from conftest import assert_near, one_line_error, ran, refused, refused_line, run_script, texts
 from nanoencoder import peers
-from nanoencoder.files import read_json
-from nanoencoder.tasks import tagging
+from nanoencoder.files import read_json, write_json, write_sealed
+from nanoencoder.tasks import retrieval, tagging
 from nanoencoder.tokenizer import load_tokenizer
 from test_huggingface import rewrite, with_tensor
 from test_finetune import (  # noqa: F401
@@ -364,6 +364,7 @@ def test_a_revision_is_asked_for_and_its_commit_written_down(revision, name, hub
 @pytest.mark.parametrize('damage, word, words', [
     (lambda _: None, '--max_length=900', 'the model reads 3 to 130'),
     (lambda _: None, '--data=absent', 'absent'),
+    (lambda folder: write_json(folder / 'modules.json', [module('Dense')]), '--kind=IR', 'models.Dense'),
     (rewrite('tokenizer.json', post_processor='gone'), '--seed=1', 'ids|special'),
     (rewrite(vocab_size=80), '--seed=1', 'ids more than the 80 embeddings')])
 def test_no_weights_are_downloaded_for_what_is_refused(damage, word, words, hub, command):
@@ -394,6 +395,94 @@ def test_both_refusals_name_the_lines_that_convert_a_model(lacks, hub, bert, com
     for line in lines[0]:
         exec(line, vars(transformers))
     assert_near(opened(tmp_path / 'new').model().inner.state_dict(), state, 0)
+
+
+# ---------------------------------------------------------------------------
+# Sentence encoders: vectors, lengths and prompts are those of sentence-transformers
+
+
+def sentence_encoder(folder, bert, mode, form):
+    """Save BERT as a sentence encoder that reads 12 tokens, as sentence-transformers 6 does or as 2 to 5."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+    modules = [Transformer(str(bert), max_seq_length=12), Pooling(32, pooling_mode=mode), Normalize()]
+    prompts = {'query': 'query: ', 'document': ''}
+    SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name='query', device='cpu').save(
+        str(folder), create_model_card=False)
+    if form == 'old':
+        switches = {f'pooling_mode_{name}': name.startswith(mode) for name in ('cls_token', 'mean_tokens')}
+        write_json(folder / '1_Pooling/config.json', {'word_embedding_dimension': 32} | switches)
+        write_json(folder / 'sentence_bert_config.json', {'max_seq_length': 12, 'do_lower_case': False})
+        rewrite('tokenizer_config.json', model_max_length=130)(folder)
+    return SentenceTransformer(str(folder), device='cpu')
+
+
+@pytest.mark.parametrize('form', ['old', 'new'])
+@pytest.mark.parametrize('mode', ['cls', 'mean'])
+def test_a_sentence_encoder_is_read_as_it_says(mode, form, folders, prepared, command, tmp_path):
+    """Also texts that are longer than it reads, unless --max_length has it read more."""
+    theirs = sentence_encoder(tmp_path / 'mini', folders['bert'], mode, form)
+    for asked, length in ((0, 12), (7, 7), (40, 40)):
+        cfg, base, data = prepared('IR', tmp_path / 'mini', max_length=asked)
+        assert (cfg.max_length, base.pooling, base.about['pooling']) == (length, mode, mode)
+        encoder = finetune.new_encoder(cfg, base, finetune.new_head('vector', 32, 0, base.pooling))
+        ours = finetune.outputs(cfg, base.world, encoder, data.examples['texts'], per_token=False)
+        theirs.max_seq_length = length
+        texts = retrieval.scored_texts(data.rows)
+        assert_near(np.array(ours), theirs.encode(texts, prompt=''))
+    assert max(len(example.tokens) for example in data.examples['texts']) > 12
+
+    words = command('IR', f'--model={tmp_path}/mini', '--probe')
+    prompts = "query 'Query: {text}', .*\n.*/mini: prompts: query 'query: ', 'query' is the default"
+    assert re.search(prompts, ran(*words).stdout)
+    assert re.search(prompts, ran(*command('IR', f'--model={tmp_path}/mini', '--look')).stdout)
+    path = tmp_path / 'p/mini-probe/IR/toy/lr0e+00_sd0/run.json'
+    about = read_json(path)
+    assert about.pop('pooling') == mode
+    del about['digest']     # an older run, which was always read by the mean
+    write_sealed(path, about)
+    if mode == 'cls':
+        refused_line('run.json: was made with pooling = mean, this run has cls', *words)
+    else:
+        assert 'already done' in ran(*words).stdout
+
+
+def module(name, folder='', library='sentence_transformers.models'):
+    return {'type': f'{library}.{name}', 'path': folder}
+
+
+CLS = {'pooling_mode_cls_token': True}
+FIRST = module('Transformer')
+POOL = module('Pooling', '1_Pooling')
+OTHERS = [
+    ([FIRST, POOL, module('Dense', '2_Dense')], CLS, 'models.Dense'),
+    ([FIRST, POOL], {'pooling_mode_lasttoken': True}, 'by lasttoken'),
+    ([FIRST, POOL], CLS | {'pooling_mode_max_tokens': True}, 'cls and max'),
+    ([FIRST, POOL], {'pooling_mode': ['mean', 'max']}, 'mean and max'),
+    ([FIRST, POOL], {'pooling_mode': 'weightedmean'}, 'by weightedmean'),
+    ([FIRST, POOL], CLS | {'include_prompt': False}, 'include_prompt'),
+    ([module('Transformer', '0_Transformer'), POOL], CLS, "the folder '0_Transformer'"),
+    ([module('Transformer', '', 'custom_st'), POOL], CLS, 'custom_st.Transformer'),
+    ([FIRST], CLS, 'names no Pooling'),
+    ([FIRST, module('Pooling', '../1_Pooling')], CLS, 'is not in this folder'),
+    ([{'type': 'x'}], CLS, 'no list of modules')]
+
+
+@pytest.mark.parametrize('modules, pooling, words', OTHERS, ids=[words for *_, words in OTHERS])
+def test_vectors_that_are_made_otherwise_are_refused(modules, pooling, words, bert, command):
+    """Before the task is read."""
+    write_json(bert / 'modules.json', modules)
+    (bert / '1_Pooling').mkdir()
+    write_json(bert / '1_Pooling/config.json', pooling)
+    for kind, *more in (('IR', '--steps=1'), ('IR', '--probe'), ('SC', '--probe')):
+        refused_line(words, *command(kind, f'--model={bert}', '--data=absent', *more))
+
+
+def test_labels_do_not_need_an_encoders_own_vector(bert, command):
+    """A classifier of words reads no vector, and a classifier of texts has a head of its own."""
+    write_json(bert / 'modules.json', [module('Transformer'), module('Dense', '1_Dense')])
+    for kind, *more in (('SC', '--steps=1'), ('TC', '--probe'), ('QA', '--steps=1')):
+        ran(*command(kind, f'--model={bert}', *more))
 
 
 def test_without_transformers_only_ours_open(folders, command, monkeypatch):  # noqa: F811

@@ -1,7 +1,8 @@
 """The model that a task is given: what run.json says of it, and the folder that a tuned one is saved to."""
+import sys
 from dataclasses import asdict, dataclass, replace
 
-from nanoencoder import huggingface
+from nanoencoder import huggingface, sentence_encoders
 from nanoencoder.files import whole, write_sealed
 from nanoencoder.predictions import about_run, run_folder
 from nanoencoder.settings import free, setting
@@ -56,13 +57,30 @@ def describe(checkpoint, sizes, cfg, is_untrained=False):
 
 
 def reading_length(cfg, checkpoint):
-    """Return how many tokens of a text are read: max_length, or the authors' share of the context."""
+    """Return how many tokens of a text are read: max_length, or the authors' share of the context, or as many
+    as a sentence encoder says that it reads."""
     tokenizer = checkpoint.tokenizer()
-    max_length = cfg.max_length or round(0.99 * checkpoint.context)
+    longest = sentence_encoders.read_longest(checkpoint.folder, checkpoint.context)
+    max_length = cfg.max_length or longest or round(0.99 * checkpoint.context)
     least = 1 + len(tokenizer.prefix) + len(tokenizer.suffix)
     if not least <= max_length <= checkpoint.context:
         raise ValueError(f'max_length {max_length}: the model reads {least} to {checkpoint.context} tokens')
     return max_length
+
+
+def print_prompts(cfg, folder):
+    """Print which prompts a sentence encoder's texts begin with, beside the task's templates."""
+    if not sentence_encoders.read_modules(folder):
+        return
+    prompts, default, similarity = sentence_encoders.read_prompts(folder)
+    names = ('query', 'document', 'pair') if cfg.kind == 'IR' else ('template',)
+    templates = ', '.join(f'{name} {getattr(cfg, name)!r}' for name in names)
+    texts = ', '.join(f'{name} {prompt!r:.200}' for name, prompt in prompts.items() if prompt) or 'none'
+    if default:
+        texts += f', {default!r} is the default'
+    print(f'{cfg.dataset}: templates: {templates}\n{cfg.model}: prompts: {texts}')
+    if cfg.kind == 'IR' and similarity != 'cosine':
+        print(f'{cfg.model}: it ranks by {similarity!r:.80}, this program by cosines', file=sys.stderr)
 
 
 def saved_folder(cfg):
@@ -115,6 +133,6 @@ def save_encoder(cfg, base, data, encoder, folder):
             prompts = {
                 name: getattr(cfg, name).split('{')[0]
                 for name in ('query', 'document')}
-            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
+            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts, base.pooling)
         about = about_run(cfg, base.about, data, data)
         write_sealed(temporary / 'run.json', about)

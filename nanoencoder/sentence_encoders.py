@@ -1,0 +1,107 @@
+"""What sentence-transformers writes beside an encoder: how its states become a vector, how many tokens of a
+text are read, and which prompts texts begin with. The files of versions 2 to 5 and those of 6 are read.
+
+    modules.json                        the modules that a text goes through, and the folder of each
+    1_Pooling/config.json               the mean of the states, or the first one, which is [CLS]'s
+    sentence_bert_config.json           max_seq_length
+    config_sentence_transformers.json   prompts, and the similarity of two vectors"""
+from pathlib import PurePosixPath
+
+from nanoencoder.files import blame, read_json
+
+FILES = ('modules.json', 'config_sentence_transformers.json', 'sentence_*_config.json')
+MODULES = ['Transformer', 'Pooling', 'Normalize']   # of which finetune.py computes the vectors
+
+
+def read_modules(folder):
+    """Return the (type, folder) pairs of modules.json, [] where there is none. ValueError if it is not as
+    sentence-transformers writes it, or names a folder elsewhere."""
+    path = folder / 'modules.json'
+    if not path.exists():
+        return []
+    with blame(f'{path}: no list of modules as sentence-transformers writes it', KeyError, TypeError):
+        modules = [(str(module['type']), str(module['path'])) for module in read_json(path)]
+    for _, subfolder in modules:
+        place = PurePosixPath(subfolder)
+        if place.is_absolute() or '..' in place.parts:
+            raise ValueError(f'{path}: {subfolder!r:.80} is not in this folder')
+    return modules
+
+
+def read_pooling(folder, tokenizer):
+    """Return 'mean' or 'cls', by which a folder's encoder makes a vector of a text's states. A folder without
+    modules.json is read by the mean, as sentence-transformers does. ValueError that names the module if its
+    vectors are made otherwise.
+
+    tokenizer  as this program reads the folder's"""
+    modules = read_modules(folder)
+    if not modules:
+        return 'mean'
+    with blame(f'{folder}: is a sentence encoder whose vectors are not computed here, for retrieval or '
+               '--probe; only Transformer, Pooling by cls or mean, and Normalize are', ValueError):
+        check_modules(modules)
+        pooling = check_pooling(folder / modules[1][1] / 'config.json')
+        if pooling == 'cls' and not tokenizer.prefix:
+            raise ValueError('Pooling by cls, and its tokenizer puts no special token before a text here')
+        is_lower = read_limits(folder).get('do_lower_case')
+        if is_lower and tokenizer.encode('A').tolist() != tokenizer.encode('a').tolist():
+            raise ValueError('do_lower_case is true, and its tokenizer.json has no Lowercase normalizer')
+    return pooling
+
+
+def check_modules(modules):
+    """ValueError unless they are Transformer, Pooling and, or not, Normalize."""
+    for k, (kind, subfolder) in enumerate(modules):
+        name = kind.split('.')[-1]
+        is_known = kind.startswith('sentence_transformers.') and name in MODULES[k:k + 1]
+        if not is_known or k == 0 and subfolder:    # its weights are in that folder
+            raise ValueError(f'module {k} in modules.json is {kind:.80} in the folder {subfolder!r:.80}')
+    if len(modules) == 1:
+        raise ValueError('modules.json names no Pooling')
+
+
+def check_pooling(path):
+    """Return what the config.json of a Pooling says, 'mean' or 'cls'. ValueError if it is anything else."""
+    config = read_json(path)
+    modes = config.get('pooling_mode')
+    if modes is None:   # before version 6: pooling_mode_cls_token, pooling_mode_mean_tokens, ...
+        modes = [
+            name.removeprefix('pooling_mode_').partition('_token')[0]
+            for name, is_on in config.items()
+            if name.startswith('pooling_mode_') and is_on] or 'mean'
+    if not isinstance(modes, str):
+        modes = ' and '.join(map(str, modes))
+    if modes not in ('mean', 'cls'):
+        raise ValueError(f'Pooling by {modes:.80}')
+    if not config.get('include_prompt', True):
+        raise ValueError('include_prompt is false, which leaves prompts out of the vector')
+    return modes
+
+
+def read_limits(folder):
+    """Return what sentence_bert_config.json says, or sentence_roberta_config.json and the like; else {}."""
+    for path in sorted(folder.glob('sentence_*_config.json')):
+        return read_json(path)
+    return {}
+
+
+def read_longest(folder, context):
+    """Return how many tokens of a text a sentence encoder reads, special ones among them: what its folder
+    says, and at most the encoder's context. None if it is no sentence encoder. Version 6 of
+    sentence-transformers writes the number as the tokenizer's model_max_length."""
+    if not read_modules(folder):
+        return None
+    longest = read_limits(folder).get('max_seq_length')
+    if longest is None and (folder / 'tokenizer_config.json').exists():
+        longest = read_json(folder / 'tokenizer_config.json').get('model_max_length')
+    with blame(f'{folder}: max_seq_length', TypeError, ValueError):
+        return min(int(longest or context), context)
+
+
+def read_prompts(folder):
+    """Return {name: text that its queries, documents, ... begin with}, the name of the default prompt or
+    None, and the similarity by which vectors are compared."""
+    path = folder / 'config_sentence_transformers.json'
+    config = read_json(path) if path.exists() else {}
+    prompts = config.get('prompts') or {}
+    return prompts, config.get('default_prompt_name'), config.get('similarity_fn_name') or 'cosine'
