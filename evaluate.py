@@ -329,7 +329,9 @@ def seeds_half(parts):
 
 def p_value(draws, bounds=(0.0,)):
     """Return twice the share of draws beyond a bound, on the side with fewer; of several bounds the largest.
-    It is never below 2 / (draws + 1), the least that they can show."""
+    It is never below 2 / (draws + 1), the least that they can show. Of draws that are nan it is nan."""
+    if np.isnan(draws).any():
+        return math.nan
     p = 2 / (len(draws) + 1)
     for bound in bounds:
         below = (draws <= bound).mean()

@@ -191,7 +191,7 @@ def verdict(seen, bounds, p, least_seeds):
     bounds  of the claim's region
     p       with Holm's correction"""
     low, high = bounds
-    if p >= 0.05 or is_few(seen, least_seeds):
+    if not p < 0.05 or is_few(seen, least_seeds):   # a p of nan says nothing
         return 'cannot tell'
     return 'agrees' if low < seen.mean < high else 'disagrees'
 

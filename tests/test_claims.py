@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
+import yaml
 
 import recompute
 from conftest import ROOT
@@ -55,17 +56,37 @@ def test_the_verdicts_on_optimizers_are_those_of_their_studies(page, studies):
     assert sorted(told) == sorted(wanted)
 
 
-def scores_of(study):
+def scores_of(study, **changes):
     """Return a function (model, dataset) -> the score of each pretraining seed, in points, on both splits of
     the study's pack."""
     folder = ROOT / 'studies' / study
-    settings = recompute.read_settings(folder / 'config.py')
+    settings = recompute.read_settings(folder / 'config.py') | changes
     runs = recompute.read_runs(folder, settings)
 
     def score(model, *datasets):
         joined = [recompute.join_splits(runs, model, dataset)[0] for dataset in datasets]
         return 100 * np.mean([terms.mean((1, 2)) for terms in joined], 0)
     return score
+
+
+def test_the_demo_promises_what_a_new_seed_may_give():
+    """The range of a new seed's lead, of which one seed of six says nothing nearer."""
+    score = scores_of('small', finetuning_seeds=1)      # as in the demo
+    leads = score('clm25-mlm-1800', 'docs_tc') - score('mlm-1800', 'docs_tc')
+    mean = leads.mean()
+    low, high = scipy.stats.t.interval(0.95, 5, mean, leads.std(ddof=1) * math.sqrt(1 + 1 / 6))
+    told = (f'| {low:+.0f} to {high:+.0f} points | {mean:+.1f} (fine-tuned once each, as yours); '
+            f'a new one should fall between {low:+.1f} and {high:+.1f} |')
+    assert told in words_of('README.md')
+
+
+def test_what_is_cited_is_the_software():
+    """A preferred-citation would be cited in its place."""
+    content = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+    assert (content['type'], content['title']) == ('software', 'nanoEncoder')
+    assert 'preferred-citation' not in content
+    assert [work['title'] for work in content['references']] == [
+        'Should We Still Pretrain Encoders with Masked Language Modeling?']
 
 
 THREE = 'ewt_pos', 'wn_sc', 'squad_ir'

@@ -31,7 +31,8 @@ def verdict(rule, mean, p, seeds=6, rules=2):
     ('at_least', -1.9, -0.1, 'agrees'), ('at_least', -9, -1.9, 'cannot tell'),
     ('at_least', -9, -2.1, 'disagrees'),
     ('no_difference', -1.9, 1.9, 'agrees'), ('no_difference', -1.9, 2.1, 'cannot tell'),
-    ('no_difference', -9, -1.9, 'cannot tell'), ('no_difference', 2.1, 9, 'disagrees')])
+    ('no_difference', -9, -1.9, 'cannot tell'), ('no_difference', 2.1, 9, 'disagrees'),
+    ('better', math.nan, math.nan, 'cannot tell')])
 def test_verdicts_at_each_side_of_each_rule(rule, low, high, word):
     """low and high are the ends of a 95 % interval."""
     rest = (high - low) / 38
@@ -46,6 +47,12 @@ def test_verdicts_at_each_side_of_each_rule(rule, low, high, word):
 def test_p_values_are_against_the_nearest_bound(shift, rule, margin, p):
     draws = np.arange(1, 101) / 10 - shift
     assert evaluate.p_value(draws, report.region(rule, margin)) == approx(p)
+
+
+def test_a_p_value_of_nan_is_nan():
+    """Not the least that there is."""
+    assert math.isnan(evaluate.p_value(np.full(100, math.nan)))
+    assert math.isnan(evaluate.p_value(np.array([*range(1, 100), math.nan])))
 
 
 def test_holm_by_hand():
