@@ -22,6 +22,7 @@ NO_TARGET = -100
 class Objective(NamedTuple):
     """What a model learns: its attention, and how a row of tokens becomes inputs and targets."""
     causal: bool                # whether a token sees only what stands before it
+    offset: int                 # a token is predicted so many positions before it; 0: at its own
     uses_ratio: bool            # whether mask_ratio says how much is predicted; MDLM draws its own
     make: Callable              # (tokens, lengths, random, corpus, cfg) -> (inputs, targets[, weights])
     expected_targets: Callable  # cfg -> targets a position, on average, for --dry_run
@@ -102,11 +103,14 @@ def followed_and_drawn(cfg):
 
 
 OBJECTIVES = {  # a new one is a function above and an entry here: docs/hacking.md
-    'clm': Objective(causal=True, uses_ratio=False, make=clm, expected_targets=followed),
-    'clm_some': Objective(causal=True, uses_ratio=True, make=clm_some, expected_targets=followed_and_drawn),
-    'mlm': Objective(causal=False, uses_ratio=True, make=mlm, expected_targets=lambda cfg: cfg.mask_ratio),
-    'mntp': Objective(causal=False, uses_ratio=True, make=mntp, expected_targets=followed_and_drawn),
-    'mdlm': Objective(causal=False, uses_ratio=False, make=mdlm,
+    'clm': Objective(causal=True, offset=1, uses_ratio=False, make=clm, expected_targets=followed),
+    'clm_some': Objective(causal=True, offset=1, uses_ratio=True, make=clm_some,
+                          expected_targets=followed_and_drawn),
+    'mlm': Objective(causal=False, offset=0, uses_ratio=True, make=mlm,
+                     expected_targets=lambda cfg: cfg.mask_ratio),
+    'mntp': Objective(causal=False, offset=1, uses_ratio=True, make=mntp,
+                      expected_targets=followed_and_drawn),
+    'mdlm': Objective(causal=False, offset=0, uses_ratio=False, make=mdlm,
                       expected_targets=lambda cfg: (1 + LEAST_RATIO) / 2),
 }
 

@@ -2,7 +2,9 @@
 
     python fill_mask.py out/clm25-mlm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
-First come folders, runs or hub ids, then one text. Each model is used as an encoder."""
+First come folders, runs or hub ids, then one text. Each model reads it as in the last step of its training:
+after MLM it sees the whole text. After CLM, or as a decoder from elsewhere, it sees only what stands before a
+mask, and says which token comes next: with what follows, its states would be none that it was trained on."""
 import os
 import sys
 
@@ -12,24 +14,28 @@ if __name__ == '__main__':
 
 import torch
 
-from nanoencoder.files import read_json
-from nanoencoder.huggingface import open_checkpoint
+from nanoencoder.huggingface import open_checkpoint, read_prediction
 from nanoencoder.settings import plain_words, run_main
 
 
-def fill_mask(model, tokenizer, text, objective='mlm'):
-    """Return [(token, probability), ...] of the five best for each mask."""
+def fill_mask(model, tokenizer, text, offset=0, causal=False):
+    """Return [(token, probability), ...] of the five best for each mask.
+
+    offset  how many positions before a token the model predicts it
+    causal  whether a position sees only what stands before it
+
+    ValueError if there is no mask, or no position at which to predict the first one."""
     tokens = torch.from_numpy(tokenizer.encode_masked(text))
-    places, = torch.where(tokens == tokenizer.ids['mask'])
-    if not len(places):
-        raise ValueError(f'no mask in {text!r}; write it as {tokenizer.roles["mask"]}')
-    if objective == 'mntp':
-        places = places - 1     # where MNTP predicts a masked token
+    masks, = torch.where(tokens == tokenizer.ids['mask'])
+    if not len(masks):
+        raise ValueError(f'no mask in {text!r:.80}; write it as {tokenizer.roles["mask"]}')
+    places = masks - offset
     if places[0] < 0:
-        raise ValueError(f'{text!r}: an MNTP model needs a token before a mask')
+        raise ValueError(f'{text!r:.80}: this model predicts a token {offset} before it, and needs as many '
+                         'tokens before a mask')
 
     with torch.no_grad():
-        hidden = model.model(tokens.to(model.head.device), [len(tokens)], causal=False)
+        hidden = model.model(tokens.to(model.head.device), [len(tokens)], causal)
         logits = model.logits(hidden[places])           # (masks, rows)
     probabilities = logits.float().softmax(1)
     best = probabilities[:, :tokenizer.vocab_size].topk(5)  # a padded vocabulary has rows of no token
@@ -51,8 +57,8 @@ def main():
     for name in names:
         checkpoint = open_checkpoint(name)
         model = checkpoint.model(device, dtype)
-        objective = read_json(checkpoint.folder / 'config.json').get('objective')
-        for answers in fill_mask(model, checkpoint.tokenizer(), text, objective):
+        _, causal, offset = read_prediction(checkpoint.folder)
+        for answers in fill_mask(model, checkpoint.tokenizer(), text, offset, causal):
             words = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers]
             print(f'  {str(checkpoint.folder):<26}', '   '.join(words))
 

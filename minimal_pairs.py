@@ -19,9 +19,8 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from data import OBJECTIVES
-from nanoencoder import huggingface
-from nanoencoder.files import locked, read_json
+from nanoencoder.files import locked
+from nanoencoder.huggingface import open_checkpoint, read_prediction
 from nanoencoder.metrics import SPACELESS, both_scores
 from nanoencoder.predictions import is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -67,22 +66,32 @@ def read_pairs(cfg):
     return rows
 
 
-def own_likelihood(config):
-    """Return how a model gives likelihoods: a decoder's are causal, an encoder's are pseudo-likelihoods."""
-    objective = config.get('objective')     # the last one of its training, if the model is ours
-    if objective:
-        causal = OBJECTIVES[objective].causal
-    else:
-        causal = config['model_type'] not in ('eurobert', 'sl_model')
-    return 'causal' if causal else 'pseudo'
+def find_likelihood(folder, asked):
+    """Return (the likelihood that a model gives, its Prediction). Its own likelihood is causal if it was last
+    trained to see only what stands before a token; else it is a pseudo-likelihood.
+
+    asked  cfg.likelihood: empty for the model's own
+
+    ValueError if the model sees the token that it predicts, unless it is masked: it is no causal model."""
+    prediction = read_prediction(folder)
+    likelihood = asked
+    if not asked:
+        likelihood = 'causal' if prediction.causal else 'pseudo'
+    if likelihood == 'causal' and prediction.offset == 0:
+        if prediction.objective:
+            raise ValueError(f'{folder}: its objective {prediction.objective!r:.80} predicts a token at its '
+                             'own place, so it has no causal likelihood; leave --likelihood out')
+        prediction = prediction._replace(offset=1)  # such as the paper's CLM models, which do not say so
+    return likelihood, prediction
 
 
-def put_token_in_front(tokenizer, config, likelihood):
-    """Where a token is predicted at the position before it, put one more in front of a sentence: eos in our
-    models, as between documents; bos in others, if they have one, as lm-evaluation-harness does."""
-    objective = config.get('objective')
-    if likelihood == 'causal' or objective == 'mntp':
-        tokenizer.prefix = (tokenizer.ids['eos' if objective else 'bos'],)
+def put_tokens_in_front(tokenizer, prediction):
+    """Where a token is predicted at a position before it, the first tokens of a sentence need such positions,
+    too. If the tokenizer puts too few special tokens in front, add eos in our models, as between documents,
+    and bos in others, as lm-evaluation-harness does."""
+    missing = prediction.offset - len(tokenizer.prefix)
+    token = tokenizer.ids['eos' if prediction.objective else 'bos']
+    tokenizer.prefix = [token] * missing + list(tokenizer.prefix)
 
 
 def encode(rows, tokenizer, max_length):
@@ -150,12 +159,11 @@ def readings(sentences, likelihood, mask):
 
 
 @torch.no_grad()
-def likelihoods(model, checkpoint, sentences, cfg, world):
-    """Return the log-likelihood of each sentence: the sum of its tokens'."""
+def likelihoods(model, checkpoint, sentences, offset, cfg, world):
+    """Return the log-likelihood of each sentence: the sum of its tokens'.
+
+    offset  how many positions before a token the model predicts it; as many stand in front"""
     tokenizer = checkpoint.tokenizer()
-    # A decoder and MNTP predict a token at the position before it. The first one needs a position, too: then
-    # put_token_in_front has added a token, and else none. So the prefix is as long as the shift, 1 or 0.
-    shift = len(tokenizer.prefix)
     sums = np.zeros(len(sentences))
     todo = readings(sentences, cfg.likelihood, tokenizer.ids['mask'])
     packs = pack([len(reading.tokens) for reading in todo], cfg.tokens_at_once)
@@ -168,7 +176,7 @@ def likelihoods(model, checkpoint, sentences, cfg, world):
         owners = []     # the sentence of each target
         for i in chosen:
             reading = todo[i]
-            at += [len(tokens) + place - shift for place in reading.at]
+            at += [len(tokens) + place - offset for place in reading.at]
             owners += [reading.number for _ in reading.at]
             targets += sentences[reading.number].tokens[reading.at].tolist()
             tokens += reading.tokens
@@ -197,11 +205,11 @@ def losses_of(model, states, targets, vocab_size):
     return torch.cat(losses).cpu().numpy()
 
 
-def do_pairs(cfg, checkpoint, about, rows, world):
+def do_pairs(cfg, checkpoint, offset, about, rows, world):
     """Score all pairs, write the predictions, print each set's accuracy. Returns what to tell of the run."""
     model = checkpoint.model(world.device)
     sentences = encode(rows, checkpoint.tokenizer(), cfg.max_length)
-    sums = likelihoods(model, checkpoint, sentences, cfg, world)
+    sums = likelihoods(model, checkpoint, sentences, offset, cfg, world)
     predictions = [
         {'id': row['id'], 'set': row['set'], 'good': round(good, 6), 'bad': round(bad, 6)}
         for row, (good, bad) in zip(rows, sums.reshape(-1, 2).tolist())
@@ -221,10 +229,9 @@ def main():
     if not cfg.model or not cfg.dataset:
         raise ValueError('model or dataset is empty: --model=out/<run> or a checkpoint folder, and a config')
     world = World(0, 1, *pick_device(cfg.device, cfg.dtype))
-    checkpoint = huggingface.open_checkpoint(cfg.model)
-    config = read_json(checkpoint.folder / 'config.json')
-    likelihood = cfg.likelihood or own_likelihood(config)
-    put_token_in_front(checkpoint.tokenizer(), config, likelihood)
+    checkpoint = open_checkpoint(cfg.model)
+    likelihood, prediction = find_likelihood(checkpoint.folder, cfg.likelihood)
+    put_tokens_in_front(checkpoint.tokenizer(), prediction)
     name, about = describe(checkpoint, checkpoint.sizes, cfg)
     max_length = reading_length(cfg, checkpoint)
     cfg = replace(cfg, name=name, likelihood=likelihood, max_length=max_length, dtype=world.dtype)
@@ -239,7 +246,7 @@ def main():
     with locked(folder):
         words = 'already done'
         if not is_written(folder, about, Settings):
-            words = do_pairs(cfg, checkpoint, about, rows, world)
+            words = do_pairs(cfg, checkpoint, prediction.offset, about, rows, world)
         print(f'{folder}: {words}')
 
 

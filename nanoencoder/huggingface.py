@@ -11,12 +11,14 @@ import functools
 import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
+from data import OBJECTIVES
 from model import ACTIVATION, Model, Sizes
 from nanoencoder.files import (blame, changed_files, plain_name, read_json, saved_state, saved_steps, sha256,
                                sha256_of_text, write_json)
@@ -33,6 +35,7 @@ FAMILIES = {    # model_type: what it implies where config.json says nothing
     'qwen2': {'attention_bias': True},
     'qwen3': {'head_dim': 128, 'qk_norm': True},
     'sl_model': {}}     # the paper's own
+ENCODERS = 'eurobert', 'sl_model'   # of these families; the others are decoders
 # transformers' name of the activation in model.py; of a fork's own one a name that transformers refuses
 HIDDEN_ACT = {F.silu: 'silu', F.gelu: 'gelu', F.relu: 'relu'}.get(ACTIVATION, 'as in model.py')
 SUPPORTED = {   # values in config.json that model.py can compute
@@ -199,6 +202,35 @@ def read_config(folder):
         if sizes.head_dim * sizes.num_attention_heads == sizes.hidden_size:
             sizes = replace(sizes, head_dim=0)  # which says the same
     return sizes, config[CONTEXT]
+
+
+class Prediction(NamedTuple):
+    """How a model predicts a token."""
+    objective: str | None   # of the last step of its training; None if the model does not say one
+    causal: bool            # whether it sees only what stands before it
+    offset: int             # how many positions before the token; 0: at its own, which is masked
+
+
+def read_prediction(folder):
+    """Return the Prediction of a checkpoint folder, from its config.json.
+
+    Checkpoints older than `offset` say only their objective's name. Models of other people say none:
+    decoders predict the next token, and encoders the masked one."""
+    path = folder / 'config.json'
+    config = read_json(path)
+    objective = config.get('objective')
+    if objective is None:
+        causal = config['model_type'] not in ENCODERS and config.get('is_causal') is not False
+        return Prediction(None, causal, int(causal))
+    if 'offset' not in config and str(objective) in OBJECTIVES:
+        config |= OBJECTIVES[objective]._asdict()
+    with blame(path, ValueError):
+        if not {'causal', 'offset'} <= config.keys():
+            raise ValueError(f'objective {objective!r:.80} is none of {", ".join(OBJECTIVES)}; write '
+                             '"causal" and "offset" beside it, as its Objective in data.py has them')
+        check_value('causal', bool, config['causal'])
+        check_value('offset', int, config['offset'], 0)
+    return Prediction(objective, config['causal'], config['offset'])
 
 
 def read_rope(config):

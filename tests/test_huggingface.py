@@ -256,21 +256,24 @@ def test_a_missing_folder_is_no_hub_id(tmp_path, monkeypatch):
     refused('^run/absent: no such file or folder', load_tokenizer, 'run/absent')
 
 
-@pytest.mark.parametrize('objective', ['mlm', 'mntp'])
-def test_fill_mask(objective, tmp_path):
-    """The five best tokens of the whole softmax, at the mask or, with MNTP, before it; also as a command."""
+@pytest.mark.parametrize('about, causal, offset', [
+    ({'objective': 'mlm'}, False, 0),
+    ({'objective': 'mntp'}, False, 1),
+    ({'objective': 'clm'}, True, 1),
+    ({'objective': 'mine', 'causal': True, 'offset': 2}, True, 2)])
+def test_fill_mask(about, causal, offset, tmp_path):
+    """The five best tokens of the whole softmax, at the mask or as many places before it as the objective's
+    offset says; causal objectives see nothing behind that place. Also as a command."""
     text = 'The function returns <|mask|> of <|mask|>.'
     make('eurobert', tmp_path / '7', vocab_size=6_000)      # rows of no token among them
     TOKENIZER.save(tmp_path / '7')
-    rewrite(objective=objective)(tmp_path / '7')
+    rewrite(**about)(tmp_path / '7')
     model = load(tmp_path)
     ids = torch.from_numpy(TOKENIZER.encode_masked(text))
     places = torch.nonzero(ids == TOKENIZER.ids['mask'])[:, 0]
-    if objective == 'mntp':
-        places -= 1
-    probabilities = logits_of(model, ids).softmax(1)[places]
+    probabilities = logits_of(model, ids, causal).softmax(1)[places - offset]
     lines = [text]
-    answers = fill_mask.fill_mask(model, TOKENIZER, text, objective)
+    answers = fill_mask.fill_mask(model, TOKENIZER, text, offset, causal)
     for answer, row in zip(answers, probabilities, strict=True):
         best = row[:4_096].topk(5)
         assert [token for token, _ in answer] == [TOKENIZER.decode([i]) for i in best.indices.tolist()]
@@ -279,8 +282,9 @@ def test_fill_mask(objective, tmp_path):
         lines.append(f'  {tmp_path}/7 ' + '   '.join(words))
     assert ran('fill_mask.py', tmp_path, text).stdout.splitlines() == lines
     refused_line(r'write it as <\|mask\|>', 'fill_mask.py', tmp_path, 'nothing to fill')
-    if objective == 'mntp':
-        refused_line('needs a token before a mask', 'fill_mask.py', tmp_path, '<|mask|> first')
+    if offset:
+        refused_line(f'predicts a token {offset} before it, and needs as many', 'fill_mask.py', tmp_path,
+                     '<|mask|> first')
 
 
 def test_only_special_tokens_may_lack_a_row(tmp_path):

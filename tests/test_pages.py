@@ -6,9 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from pytest import approx
 from safetensors.torch import load_file, save_file
 
@@ -23,7 +26,9 @@ from nanoencoder import files, metrics, prepare, tasks
 from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import name_of
+from nanoencoder.processes import World
 from nanoencoder.settings import leaves, parse, split_words
+from nanoencoder.tasks.kind import Example, framed
 from studies import beside, run, speedrun
 from test_data import ROWS
 
@@ -262,6 +267,30 @@ def test_the_shortest_objective(monkeypatch, settings):
     assert skip.causal
     assert targets.tolist() == [7, 8, none, none, 3, none, none]
     assert skip.expected_targets(cfg) == approx(1 - 4 / cfg.context)  # two segments, two each
+    assert skip.offset == 2
+
+
+def test_minimal_pairs_read_a_recipes_objective_at_its_place(monkeypatch, trained):
+    """By hand: this model's states are the tokens that it reads, and after token t the one after the next is
+    u with probability TABLE[t, u]. The sentence 1, 2, 3 stands after two eos, which are token 0."""
+    monkeypatch.setitem(data.OBJECTIVES, 'skip', None)
+    run_block('the shortest objective: data.py, below OBJECTIVES', data)
+    cfg = trained(phases=(('skip', 1),), warmup_steps=0, decay_steps=0, val_every=0)
+    monkeypatch.delitem(data.OBJECTIVES, 'skip')    # a checkout that does not know it
+    likelihood, prediction = minimal_pairs.find_likelihood(Path(cfg.out, 'run/1'), '')
+    assert (likelihood, prediction) == ('causal', ('skip', True, 2))
+
+    table = torch.tensor([[1, 4, 2, 1], [1, 2, 4, 1], [4, 2, 1, 1], [2, 1, 4, 1]]) / 8
+    model = SimpleNamespace(model=lambda tokens, lengths, causal: tokens[:, None].float(),
+                            logits=lambda states: table[states.flatten().long()].log(), head=torch.zeros(1))
+    tokenizer = SimpleNamespace(ids={'eos': 0, 'mask': 3}, prefix=[], suffix=[0])
+    minimal_pairs.put_tokens_in_front(tokenizer, prediction)
+    checkpoint = SimpleNamespace(tokenizer=lambda: tokenizer, sizes=SimpleNamespace(vocab_size=4))
+    sentence = Example(framed([1, 2, 3], tokenizer, 9), words=framed([0, 1, 2], tokenizer, 9, -1))
+    cfg = minimal_pairs.Settings(likelihood=likelihood)
+    world = World(0, 1, torch.device('cpu'), 'fp32')
+    ours, = minimal_pairs.likelihoods(model, checkpoint, [sentence], prediction.offset, cfg, world)
+    assert ours == approx(math.log(4 / 8) + math.log(2 / 8) + math.log(1 / 8))   # eos, eos and 1 predict
 
 
 def test_span_masking_trains_resumes_and_is_counted(corpus, trained, capsys):

@@ -9,33 +9,35 @@ import pytest
 import torch
 import transformers
 
-import minimal_pairs
 from conftest import jsonl, ran, refused_line, run_script
+from data import OBJECTIVES
 from minimal_pairs import words_or_characters
-from nanoencoder.files import read_json
-from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.metrics import both_scores
 from nanoencoder.predictions import read_predictions
-from nanoencoder.processes import World
-from nanoencoder.settings import parse
 from test_huggingface import make, rewrite
 from test_tokenizer import TOKENIZER
 
 ROLES = dict(bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
 WORDS = "the array unbelievably na\xefve \u6771\u4eac don't 12345 shape, (values) \U0001f642 an axis".split()
-MODELS = {  # family, tokens of its vocabulary, objective in config.json, likelihood, in front of a sentence
-    'mlm': ('eurobert', 4_096, 'mlm', 'pseudo', []),
-    "another's encoder": ('eurobert', 4_100, None, 'pseudo', []),
-    'mntp': ('eurobert', 4_096, 'mntp', 'pseudo', [4_094]),   # eos
-    'clm': ('eurobert', 4_096, 'clm', 'causal', [4_094]),
-    "another's decoder": ('llama', 4_106, None, 'causal', [4_093]),   # bos; ten rows of no token
-    'its mask is new': ('llama', 4_095, None, 'causal', [4_093])}
+BOS, EOS = 4_093, 4_094
+MODELS = {  # family, tokens of its vocabulary, what config.json says, likelihood, in front of a sentence
+    'mlm': ('eurobert', 4_096, {'objective': 'mlm'}, 'pseudo', []),
+    'mdlm': ('eurobert', 4_096, {'objective': 'mdlm'}, 'pseudo', []),
+    'mntp': ('eurobert', 4_096, {'objective': 'mntp'}, 'pseudo', [EOS]),
+    'clm': ('eurobert', 4_096, {'objective': 'clm'}, 'causal', [EOS]),
+    'clm_some': ('eurobert', 4_096, {'objective': 'clm_some'}, 'causal', [EOS]),
+    "a fork's": ('eurobert', 4_096, {'objective': 'skip', 'causal': True, 'offset': 2}, 'causal', [EOS, EOS]),
+    'its mask is two places on': ('eurobert', 4_096, {'objective': 'mine', 'causal': False, 'offset': 2},
+                                  'pseudo', [EOS, EOS]),
+    "another's encoder": ('eurobert', 4_100, {}, 'pseudo', []),
+    "another's decoder": ('llama', 4_106, {}, 'causal', [BOS]),    # ten rows of no token
+    "another's decoder without its causal mask": ('qwen3', 4_096, {'is_causal': False}, 'pseudo', []),
+    'its mask is new': ('llama', 4_095, {}, 'causal', [BOS])}
 
 
 def model_of(name, folder):
     """A random model by transformers, written to a folder with our tokenizer."""
-    family, vocab_size, objective, *_ = MODELS[name]
-    more = {'objective': objective} if objective else {}
+    family, vocab_size, more, *_ = MODELS[name]
     mask = min(4_095, vocab_size - 1)
     model = make(family, folder, vocab_size=vocab_size, mask_token_id=mask, **ROLES, **more)
     TOKENIZER.save(folder)
@@ -47,13 +49,13 @@ def model_of(name, folder):
 
 
 def pairs(folder):
-    """Write pairs of random sentences in three sets. Returns all sentences."""
+    """Write pairs of random sentences in three sets. Returns them."""
     draw = random.Random(0)
     texts = []
     rows = []
-    for k in range(100):
+    for k in range(24):
         good, bad = [' '.join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in range(2)]
-        texts += good, bad
+        texts.append((good, bad))
         rows.append({'sentence_good': good, 'sentence_bad': bad, 'UID': f'set{k % 3}'})
     jsonl(folder / 'test.jsonl', rows)
     return texts
@@ -61,8 +63,8 @@ def pairs(folder):
 
 @torch.no_grad()
 def slow(model, read, text, likelihood, front, keep_causal):
-    """The likelihood by all logits of transformers; with a token in front, of the position before. Each
-    Chinese character is a word of its own."""
+    """The likelihood by all logits of transformers. With tokens in front, each token's is read as many
+    positions before it. Each Chinese character is a word of its own."""
     encoding = read(text, add_special_tokens=False, return_offsets_mapping=True)
     ids = encoding['input_ids']
     words = encoding.word_ids()
@@ -78,7 +80,7 @@ def slow(model, read, text, likelihood, front, keep_causal):
             for j in range(i, len(ids)):
                 if j == i or likelihood == 'pseudo' and words[j] == words[i]:
                     copy[len(front) + j] = 4_095
-            copy.append(4_094)
+            copy.append(EOS)
         copies.append(copy)
     options = {}
     if keep_causal:     # of an encoder in transformers
@@ -89,26 +91,50 @@ def slow(model, read, text, likelihood, front, keep_causal):
     return sum(logits[i, i].log_softmax(0)[token].item() for i, token in enumerate(ids))
 
 
-@pytest.mark.parametrize('name, asked', [*((name, '') for name in MODELS), ('mlm', 'pseudo-token')])
+def score(folder, *words):
+    """Score the pairs of a folder with the model in it. Returns (what was printed, the predictions)."""
+    result = ran('minimal_pairs.py', '--dataset=toy', '--test=test', f'--data={folder}', '--device=cpu',
+                 f'--model={folder}/model', f'--predictions={folder}/p', '--tokens_at_once=500', *words)
+    return result.stdout, read_predictions(folder / 'p/model/MP/toy/lr0e+00_sd0', 'test')
+
+
+@pytest.mark.parametrize('name, asked', [*((name, '') for name in MODELS), ('mlm', 'pseudo-token'),
+                                         ('clm', 'pseudo'), ("another's decoder", 'pseudo')])
 def test_likelihoods_are_those_of_transformers(name, asked, tmp_path):
+    """A token is predicted where the objective's offset says, whatever the objective is called."""
     model = model_of(name, tmp_path / 'model')
     texts = pairs(tmp_path)
-    *_, objective, usual, front = MODELS[name]
+    family, _, more, usual, front = MODELS[name]
     likelihood = asked or usual
-    words = ['--dataset=toy', f'--data={tmp_path}', f'--likelihood={likelihood}', '--tokens_at_once=500']
-    cfg, _ = parse(minimal_pairs.Settings, words)
-    checkpoint = open_checkpoint(tmp_path / 'model')
-    config = read_json(checkpoint.folder / 'config.json')
-    assert minimal_pairs.own_likelihood(config) == usual
-    minimal_pairs.put_token_in_front(checkpoint.tokenizer(), config, likelihood)
-    sentences = minimal_pairs.encode(minimal_pairs.read_pairs(cfg), checkpoint.tokenizer(), 128)
-    world = World(0, 1, torch.device('cpu'), 'fp32')
-    ours = minimal_pairs.likelihoods(checkpoint.model(), checkpoint, sentences, cfg, world)
+    told, predictions = score(tmp_path, f'--likelihood={asked}')
+    assert f'{likelihood} test accuracy' in told
+    ours = [[row['good'], row['bad']] for row in predictions]
 
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')
-    expected = [slow(model, read, text, likelihood, front, objective == 'clm') for text in texts]
+    if family == 'llama':
+        model.config.is_causal = likelihood == 'causal'
+    keep_causal = family == 'eurobert' and likelihood == 'causal'
+    expected = [[slow(model, read, text, likelihood, front, keep_causal) for text in pair] for pair in texts]
     assert np.std(expected) > 20
-    assert np.abs(ours - expected).max() < 1e-4
+    assert np.abs(np.subtract(ours, expected)).max() < 1e-4
+
+
+def test_the_table_of_objectives_is_all_tried():
+    assert {*OBJECTIVES} <= {*MODELS}
+
+
+def test_an_objective_that_says_too_little_is_one_line(tmp_path):
+    model_of('mlm', tmp_path / 'model')
+    pairs(tmp_path)
+    command = ['minimal_pairs.py', '--dataset=toy', f'--data={tmp_path}', f'--model={tmp_path}/model']
+    for changes, words in ((dict(objective='skip'), "'skip' is none of clm, .*\"offset\" beside it"),
+                           (dict(objective=[1], offset=-1, causal=True), 'offset must be at least 0'),
+                           (dict(objective='skip', causal='yes'), 'causal takes bool, not str')):
+        rewrite(**changes)(tmp_path / 'model')
+        refused_line(f'model/config.json: .*{words}', *command)
+        refused_line(f'model/config.json: .*{words}', 'fill_mask.py', tmp_path / 'model', 'a <|mask|>')
+    rewrite(objective='mlm', offset=0, causal=False)(tmp_path / 'model')
+    refused_line("'mlm' predicts a token at its own place", *command, '--likelihood=causal')
 
 
 @pytest.mark.parametrize('clause', [
@@ -163,7 +189,7 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     table = run_script('evaluate.py', 'table', evaluated).stdout
     assert re.search(rf'model +zero-shot +1 +- +{100 * standard["score"]:.1f} \[', table)
     told = run_script('evaluate.py', 'compare', 'model', 'model+pseudo', '--split=both', evaluated).stdout
-    assert 'n = 100' in told
+    assert 'n = 24' in told
     assert 'note: likelihood causal -> pseudo' in told
     assert 'p = ' in told
     refused_line('has no instances', 'evaluate.py', 'table', '--split=validation', evaluated)

@@ -130,8 +130,9 @@ def fixed(cfg, corpus, world):
 def write_model(folder, model, weights, objective, corpus, cfg):
     """Write a Model as a Hugging Face folder, with the corpus's tokenizer."""
     ids = {role: corpus.meta[f'{role}_token_id'] for role in huggingface.ROLES}
-    huggingface.save(folder, cfg.model, cfg.context, ids, weights,
-                     objective=objective, initializer_range=cfg.initializer_range)
+    huggingface.save(folder, cfg.model, cfg.context, ids, weights, initializer_range=cfg.initializer_range,
+                     objective=objective, causal=OBJECTIVES[objective].causal,
+                     offset=OBJECTIVES[objective].offset)
     for name in ('tokenizer.json', 'tokenizer_config.json'):
         shutil.copyfile(corpus.folder / name, folder / name)
 
