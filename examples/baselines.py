@@ -119,6 +119,8 @@ def word_lookup(train, is_plain):
     overall = Counter()
     for row in train:
         for word, tag in zip(row['words'], row['tags']):
+            if not tag:
+                continue    # `unlabelled` says so
             name = tag if is_plain else tag[2:]
             for counts in (by_word[word], by_shape[shape(word)], overall):
                 counts[name] += 1

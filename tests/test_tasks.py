@@ -366,7 +366,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
 
 
 @pytest.mark.parametrize('kind, changes, words', [
-    ('sc', {'label': 'great'}, r"label 'great' is none of the labels \(bad, good\); list names"),
+    ('sc', {'label': 'great'}, r"label 'great' is none of the labels \('bad', 'good'\); list names"),
     ('sc', {'label': None}, 'label None is no text and no number'),
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
@@ -382,7 +382,115 @@ def test_bad_rows_are_named(kind, changes, words):
         names = ('O', 'B-LOC', 'Location')
     kind = tasks.kind_of(task(f'example_{kind}', labels=names))
     labels = Labels(kind.task, ((), {}), '')
-    refused(f'^row 2: {words}', kind.make_row, row, labels, 'row 2')
+
+    def read():
+        kind.make_row(row, labels, 'row 2')
+        kind.check(labels)
+    refused(f'^row 2: {words}', read)
+
+
+def words_a_line(folder, *tags, name='train'):
+    """A file of a sentence of these tags, and of one that is all O."""
+    lines = [f'w{k} {tag}\n' for k, tag in enumerate(tags)]
+    (folder / f'{name}.conll').write_text(''.join(lines) + '\nx O\n')
+
+
+def load_words(folder, **options):
+    return load('example_tc', folder, label_map=options.pop('label_map', ()), validation='test', **options)
+
+
+def proposed(function, name, *arguments, **options):
+    """The value of a setting that the message of a ValueError proposes."""
+    with pytest.raises(ValueError) as error:
+        function(*arguments, **options)
+    return ast.literal_eval(re.search(rf'{name} = (\(.*?,\))(?=;|$| leaves)', str(error.value))[1])
+
+
+@pytest.mark.parametrize('tags, meant', [
+    (('B', 'I', 'o', 'B'), ('B-X', 'I-X', 'O', 'B-X')),
+    (('S-PER', '0', 'B-PER', 'I-PER', 'E-PER'), ('B-PER', 'O', 'B-PER', 'I-PER', 'I-PER')),
+    (('U_PER', 'B_PER', 'L_PER'), ('B-PER', 'B-PER', 'I-PER')),
+    (('b-per', 'i-per'), ('B-per', 'I-per'))])
+def test_tags_of_other_schemes_are_named_with_the_map_that_reads_them(tmp_path, tags, meant):
+    for split in ('train', 'test'):
+        words_a_line(tmp_path, *tags, name=split)
+    mapped = proposed(load_words, 'label_map', tmp_path)
+    rows, labels = load_words(tmp_path, label_map=mapped)
+    assert rows['test'][0]['tags'] == [*meant]
+    assert labels == ('O', *sorted({*meant} - {'O'}))
+
+
+def test_tags_that_mean_nothing_known_are_named_with_what_reads_them(tmp_path):
+    for split in ('train', 'test'):
+        words_a_line(tmp_path, 'B', 'PER', name=split)
+    refused("^entities train row 0: 'B' is not O, B-TYPE or I-TYPE; likewise 'PER'; entities of these: "
+            "label_map = .*; unlabelled = .'PER',. leaves .*--scheme=plain takes any tags and scores words",
+            load_words, tmp_path)
+    assert load_words(tmp_path, scheme='plain')[1] == ('O', 'B', 'PER')
+
+
+@pytest.mark.parametrize('name', ['sc', 'tc'])
+def test_labels_that_train_lacks_are_named_in_one_message(tmp_path, name):
+    strange = [f'B-{k}' for k in range(23)]
+    if name == 'tc':
+        words_a_line(tmp_path, 'B-X')
+        words_a_line(tmp_path, *strange, name='test')
+        options = {'validation': 'test', 'label_map': ()}
+    else:
+        jsonl(tmp_path / 'train.jsonl', [{'title': '', 'text': 'a', 'label': 'x '}] * 9)
+        jsonl(tmp_path / 'test.jsonl', [{'title': '', 'text': 'a', 'label': label} for label in strange])
+        options = {'labels': ()}
+    words = "row 0: label 'B-0' is none of the labels .*'(x |B-X)'.; likewise 'B-1',.* 'B-20', 2 more;"
+    refused(words, load, f'example_{name}', tmp_path, **options)
+
+
+@pytest.mark.parametrize('form, value, setting', [
+    ('jsonl', '-', '-'), ('jsonl', -1, -1), ('jsonl', None, None), ('csv', '', ''), ('csv', -1, -1)])
+@pytest.mark.parametrize('metric', ['accuracy', 'Pearson'])
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path, capsys, form, value, setting, metric):
+    """As SNLI's -, the -1 of GLUE's test files, null, and an empty field."""
+    for split, labels in {'train': (1, value, 0, 1, value), 'test': (0, value), 'all': (value,)}.items():
+        if form == 'csv':
+            rows = ''.join(f'{split},{label}\n' for label in labels)
+            (tmp_path / f'{split}.csv').write_text('text,label\n' + rows)
+        else:
+            jsonl(tmp_path / f'{split}.jsonl', [{'text': split, 'label': label} for label in labels])
+    options = {'template': '{text}', 'metric': metric, 'validation': 'test', 'unlabelled': (setting,)}
+    if metric == 'accuracy':
+        options['labels'] = ('no', 'yes')
+    rows, _ = load('example_sc', tmp_path, **options)
+    assert [len(rows[split]) for split in tasks.SPLITS] == [3, 1, 1]
+    written = str(value) if form == 'csv' else value
+    assert f'reviews train: 2 times {written!r} for a label' in capsys.readouterr().err
+    refused('reviews test: no row has a label', load, 'example_sc', tmp_path, **options | {'test': 'all'})
+
+
+def test_a_label_that_is_left_out_is_none_of_trains(tmp_path):
+    for split in ('train', 'test'):
+        jsonl(tmp_path / f'{split}.jsonl', [{'text': 'a', 'label': label} for label in ('x', '-', 'y')])
+    options = {'template': '{text}', 'labels': (), 'validation': 'test'}
+    _, labels = load('example_sc', tmp_path, **options, unlabelled=('-',))
+    assert labels == ('x', 'y')
+
+
+@pytest.mark.parametrize('scheme', ['IOB2', 'plain'])
+def test_words_without_a_tag_are_in_neither_loss_nor_score(tmp_path, scheme, capsys):
+    for split in ('train', 'test'):
+        words_a_line(tmp_path, 'B-PER', 'O', '-', '-', 'I-PER', name=split)
+        with open(tmp_path / f'{split}.conll', 'a') as file:
+            file.write('\ny -\nz -\n')
+    options = {'label_map': (), 'validation': 'test', 'scheme': scheme, 'unlabelled': ('-',)}
+    kind = tasks.kind_of(task('example_tc', data=str(tmp_path), **options))
+    rows, labels = kind.load()
+    assert "entities test: 4 times '-' for a label" in capsys.readouterr().err
+    assert labels == ('O', 'B-PER', 'I-PER')
+    assert [row['words'][0] for row in rows['test']] == ['w0', 'x']     # y and z have no tag at all
+    examples, _ = kind.encode(rows, labels, TOKENIZER, 100)['test']
+    for word, target in zip(examples[0].words, examples[0].targets):
+        assert (target == -100) == (word in (-1, 2, 3))
+    row = rows['test'][0]
+    predicted = kind.prediction(row, ['B-PER', 'O', 'B-PER', 'I-PER', 'I-PER'])
+    assert predicted == {'id': '0', 'gold': ['B-PER', 'O', 'I-PER'], 'pred': ['B-PER', 'O', 'I-PER']}
 
 
 @pytest.mark.parametrize('name, content, words', [
@@ -517,7 +625,7 @@ def test_shards_and_splits_may_number_their_labels_otherwise(tmp_path):
     rows, labels = load_shards(tmp_path)
     assert labels == ('good', 'bad')
     assert [row['label'] for row in rows['test']] == ['bad'] * 20 + ['good'] * 20
-    refused("'bad' is none of the labels .negative, positive.", load_shards, tmp_path,
+    refused("'bad' is none of the labels .'negative', 'positive'.", load_shards, tmp_path,
             ('negative', 'positive'))
 
 
@@ -562,13 +670,10 @@ def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path,
     # of texts the names would be those that train has
     names = ('first', 'second') if isinstance(labels[0], str) else ()
     options = {'template': '{text}', 'labels': names, 'hold_out': 0.5}
-    pasted = ()
-    for name in ('first', 'second'):
-        with pytest.raises(ValueError) as error:
-            load('example_sc', tmp_path, **options, label_map=pasted)
-        proposed = re.search(r'label_map = (\(.*, "its name"\),\))', str(error.value))[1]
-        pasted += ast.literal_eval(proposed.replace('its name', name))
-    rows, _ = load('example_sc', tmp_path, **options, label_map=pasted)
+    pasted = proposed(load, 'label_map', 'example_sc', tmp_path, **options)
+    assert [name for _, name in pasted] == ['its name'] * 2
+    pasted = [(label, name) for (label, _), name in zip(pasted, ('first', 'second'))]
+    rows, _ = load('example_sc', tmp_path, **options, label_map=tuple(pasted))
     assert [row['label'] for row in rows['test']] == ['first', 'second']
 
 
@@ -583,8 +688,9 @@ def test_whole_numbers_are_those_of_labels_in_any_form():
 def test_a_regressions_label_is_a_number():
     kind = tasks.kind_of(task('stsb'))
     row = {'sentence1': '', 'sentence2': '', 'label': '4.5'}
-    assert kind.make_row(row, None, 'here')['label'] == 4.5
-    refused("here: label 'high' is no number", kind.make_row, row | {'label': 'high'}, None, 'here')
+    labels = Labels(kind.task, ((), {}), '')
+    assert kind.make_row(row, labels, 'here')['label'] == 4.5
+    refused("here: label 'high' is no number", kind.make_row, row | {'label': 'high'}, labels, 'here')
 
 
 @pytest.mark.parametrize('name, columns', [

@@ -7,6 +7,7 @@ data = "my_reviews"
 template = "{title}\n{text}"        # columns in braces; two of them are a pair
 label = "label"
 labels = ("bad", "good")            # in the order of numbers in the file; without this line: train's, sorted
+# unlabelled = ("-",)              # rows with this for a label are left out, and counted
 # metric = "Pearson"               # a regression: labels are numbers; leave out the line above
 validation = ""                     # no such file: hold out ...
 hold_out = 0.1                      # ... a tenth of train

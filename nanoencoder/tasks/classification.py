@@ -25,6 +25,8 @@ class Classification(Kind):
         template = self.task.template
         text = fill(template, row, where)
         label = get(row, self.task.label, where, object)
+        if labels.is_missing(label):
+            return None
         if self.labelled_by:
             label = labels.name(label, where)
         else:

@@ -23,7 +23,8 @@ class Example(NamedTuple):
 class Kind:
     """A kind of task, made of a Task's settings. Besides what it changes of this class, it defines
 
-    make_row(row, labels, where)   what it needs of a file's row; ValueError that says where
+    make_row(row, labels, where)   what it needs of a file's row, None if that has no label; ValueError that
+                                   says where
     examples(row, labels, tokenizer, max_length, lost)
                                    [Example] of a row; counts in `lost` what truncation loses
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
@@ -51,8 +52,16 @@ class Kind:
             rows[split] = []
             for number, row in enumerate(table):
                 made = self.make_row(row, labels, f'{task.dataset} {split} row {number}')
-                made['id'] = row.get('id', row.get('idx'))
-                rows[split].append(made)
+                if made:
+                    made['id'] = row.get('id', row.get('idx'))
+                    rows[split].append(made)
+            for value, count in labels.left_out.items():
+                print(f'{task.dataset} {split}: {count:,} times {value!r:.80} for a label, which is none '
+                      '(`unlabelled`): left out of training and score', file=sys.stderr)
+            labels.left_out.clear()
+            if table and not rows[split]:
+                raise ValueError(f'{task.dataset} {split}: no row has a label; `unlabelled` leaves out all')
+        self.check(labels)
         if not task.validation:
             rows['train'], rows['validation'] = held_out(rows['train'], task.hold_out)
 
@@ -65,6 +74,10 @@ class Kind:
         for old, count in labels.mapped.items():
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
         return rows, self.output_names or labels.names
+
+    def check(self, labels):
+        """ValueError that names the labels which no row may have."""
+        labels.check()
 
     def encode(self, rows, labels, tokenizer, max_length, reads=range):
         """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the indices, of n training

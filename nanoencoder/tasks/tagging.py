@@ -6,12 +6,19 @@ import numpy as np
 
 from nanoencoder.metrics import entities
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
-from nanoencoder.tasks.task import get
+from nanoencoder.tasks.task import get, listed
+
+# of other schemes, as BIOES and BILOU: the letter that ours has for each of theirs
+PREFIXES = {'B': 'B', 'S': 'B', 'U': 'B', 'I': 'I', 'M': 'I', 'E': 'I', 'L': 'I'}
 
 
 class Tagging(Kind):
-    """Rows of id, words, tags."""
+    """Rows of id, words, tags; the tag of a word that has none is ''."""
     labelled_by = 'tags'
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.malformed = {}     # {a tag that is not O, B-TYPE or I-TYPE: where it stands first}
 
     @property
     def is_plain(self):
@@ -22,13 +29,33 @@ class Tagging(Kind):
         tags = get(row, self.task.tags, where, list)
         if not words or len(words) != len(tags):
             raise ValueError(f'{where}: has {len(words)} words and {len(tags)} tags')
-        tags = [labels.name(tag, where) for tag in tags]
+        tags = ['' if labels.is_missing(tag) else labels.name(tag, where) for tag in tags]
         for word, tag in zip(words, tags):
             if not isinstance(word, str):
                 raise ValueError(f'{where}: {word!r:.80} is not a word')
-            if not self.is_plain and not re.match('O$|[BI]-.', tag):
-                raise ValueError(f'{where}: {tag!r:.80} is not O, B-TYPE or I-TYPE; --scheme=plain takes any')
+            if isinstance(tag, str) and not self.is_plain and not re.match('O$|[BI]-.|$', tag):
+                self.malformed.setdefault(tag, where)
+        if not any(tags):
+            return None
         return {'words': words, 'tags': tags}
+
+    def check(self, labels):
+        if not self.malformed:
+            super().check(labels)
+            return
+        first, *others = self.malformed
+        words = f'{self.malformed[first]}: {first!r:.80} is not O, B-TYPE or I-TYPE'
+        if others:
+            words += f'; likewise {listed(others)}'
+        meant = {tag: entity_tag(tag) for tag in self.malformed}
+        proposals = [f'({tag!r:.80}, {name!r:.80}), ' for tag, name in meant.items() if name]
+        if proposals:
+            words += f'; entities of these: label_map = ({"".join(proposals).rstrip()})'
+        unclear = [tag for tag, name in meant.items() if not name]
+        if unclear:
+            words += (f'; unlabelled = ({unclear[0]!r:.80},) leaves out words without a tag; --scheme=plain '
+                      'takes any tags and scores words, O among them')
+        raise ValueError(words)
 
     def examples(self, row, labels, tokenizer, max_length, lost):
         tokens, word_of = words_of_tokens(row['words'], tokenizer)
@@ -41,7 +68,7 @@ class Tagging(Kind):
                 ends = [end for _, _, end in entities(row['tags'])]
                 lost['entities'] += sum(end > num_read for end in ends)
         targets = [
-            labels.index(row['tags'][word]) if word >= 0 else NO_LABEL
+            labels.index(row['tags'][word]) if word >= 0 and row['tags'][word] else NO_LABEL
             for word in words]
         return [Example(
             framed(tokens, tokenizer, max_length),
@@ -59,6 +86,26 @@ class Tagging(Kind):
         return [
             labels[counts.argmax()] if counts.any() or self.is_plain else 'O'
             for counts in votes]
+
+
+    def prediction(self, row, pred):
+        """Words without a tag are in no score."""
+        gold = row['tags']
+        return {
+            'id': row['id'],
+            'gold': [tag for tag in gold if tag],
+            'pred': [name for tag, name in zip(gold, pred) if tag]}
+
+
+def entity_tag(tag):
+    """Propose what a tag of another scheme means, as B-X for B and I-PER for E-PER; '' if that is unclear."""
+    if tag in ('o', '0'):
+        return 'O'
+    match = re.fullmatch('([BSUIMEL])(?:[-_](.+))?', tag, re.IGNORECASE)
+    if not match:
+        return ''
+    letter, name = match.groups('X')
+    return f'{PREFIXES[letter.upper()]}-{name}'
 
 
 def words_of_tokens(words, tokenizer):

@@ -14,6 +14,7 @@ from nanoencoder.tasks.files import Field, Source
 
 SPLITS = ('train', *SCORED)
 SCALARS = (str, int, float)     # what a file may hold as a text or a label; a bool is an int
+LISTED = 20     # labels that an error names, at most
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Task(Source):
     label: str = of_rows('label')      # column of SC
     labels: tuple = of_rows(())        # in the order of their numbers; empty: train's, sorted
     label_map: tuple = of_rows(())     # ((in the file, meant), ...): applied and counted
+    unlabelled: tuple = of_rows(())    # what stands where there is no label, as ("-", -1): left out, counted
     scheme: str = of_rows('IOB2', choices=('IOB2', 'plain'))  # of TC's tags; plain: as of POS
     # IR
     query: str = of_rows('Query: {text}')  # templates of the columns text and title
@@ -153,6 +155,11 @@ class Labels:
         order = names.get(column, task.labels)
         self.meant = dict(task.label_map)
         self.mapped = Counter()     # labels that label_map changed
+        # in a .csv all is text, -1 as well
+        texts = [str(value) for value in task.unlabelled if value is not None]
+        self.unlabelled = (*task.unlabelled, *texts)
+        self.left_out = Counter()   # values of `unlabelled`
+        self.unknown = {}           # {a label that is none of the task's: where it stands first}
         # numbers are in the file's order, the head's outputs in the task's
         self.numbered = dict(enumerate(order))
         self.names = task.labels or tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
@@ -168,16 +175,24 @@ class Labels:
             if not isinstance(labels, list):    # of SC
                 labels = [labels]
             for label in labels:
-                if isinstance(label, SCALARS):
+                if isinstance(label, SCALARS) and label not in self.unlabelled:
                     name = self.meant.get(label, label)
                     if name and isinstance(name, str):
                         names.add(name)
         return names
 
+    def is_missing(self, value):
+        """Whether a file's value says that there is no label. Such values are counted."""
+        is_missing = value in self.unlabelled
+        if is_missing:
+            self.left_out[value] += 1
+        return is_missing
+
     def name(self, value, where):
-        """The name of a label given as a name or as a number."""
+        """The name of a label given as a name or as a number. `check` refuses those that have none."""
         if not isinstance(value, SCALARS):
-            raise ValueError(f'{where}: label {value!r:.80} is no text and no number')
+            raise ValueError(f'{where}: label {value!r:.80} is no text and no number; if it stands for no '
+                             f'label, unlabelled = ({value!r:.80},) leaves such rows out')
         name = value        # label_map may have a number, or the name that it stands for
         if name not in self.meant:
             if isinstance(value, Field) and value.isdecimal() and value not in self.names:
@@ -188,9 +203,28 @@ class Labels:
             self.mapped[name] += 1
             name = self.meant[name]
         if name not in self.names:
-            known = ', '.join(self.names)
-            raise ValueError(
-                f'{where}: label {value!r:.80} is none of the labels ({known:.200}); list names in `labels` '
-                '(of numbers the names, from 0 on), or say what it means: '
-                f'label_map = (({value!r:.80}, "its name"),); --metric=Pearson or Spearman predicts numbers')
+            self.unknown.setdefault(value, where)
         return name
+
+    def check(self):
+        """ValueError that names all labels that are none of the task's, and what to do about them."""
+        if not self.unknown:
+            return
+        first, *others = self.unknown
+        known = ', '.join(map(repr, self.names))
+        words = f'{self.unknown[first]}: label {first!r:.80} is none of the labels ({known:.200})'
+        if others:
+            words += f'; likewise {listed(others)}'
+        proposals = [f'({value!r:.80}, "its name"), ' for value in [*self.unknown][:LISTED]]
+        raise ValueError(
+            f'{words}; list names in `labels` (of numbers the names, from 0 on), or say what each means: '
+            f'label_map = ({"".join(proposals).rstrip()}); unlabelled = ({first!r:.80},) leaves out rows '
+            'without a label; --metric=Pearson or Spearman predicts numbers')
+
+
+def listed(values):
+    """The first values, as they are written in a config, and how many more there are."""
+    shown = [f'{value!r:.80}' for value in values[:LISTED]]
+    if len(values) > LISTED:
+        shown.append(f'{len(values) - LISTED:,} more')
+    return ', '.join(shown)
