@@ -6,7 +6,7 @@
     python pretrain.py configs/610m_clm_mlm.py --branch_from=out/610m-clm-42k/10000
 
 Writes out/<name>/log.jsonl, out/<name>/config.json and checkpoints out/<name>/<step>/, which are Hugging Face
-folders. SIGTERM, Ctrl-C and a closed terminal finish the step (or the next), save, and exit 0."""
+folders. SIGTERM, Ctrl-C and a closed terminal finish the step (or the next), save, and exit with code 3."""
 import math
 import os
 import sys
@@ -279,7 +279,8 @@ def validate(wrapped, corpus, cfg, world):
 
 
 def train(cfg, start=start, write_model=checkpoint.write_model):
-    """Train a run, from its newest checkpoint if it has one, to its last step or until a signal.
+    """Train a run, from its newest checkpoint if it has one, to its last step. At a signal it saves,
+    and raises SystemExit with code 3.
 
     Other models than ours bring what makes them ready and what writes them: examples/continue_encoder.py."""
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
@@ -315,9 +316,12 @@ def train(cfg, start=start, write_model=checkpoint.write_model):
             if stopping:
                 break
 
+    is_done = done == cfg.total_steps
     if world.rank == 0:
-        end = 'done' if done == cfg.total_steps else 'stopped'
+        end = 'done' if is_done else 'stopped'
         print(f'{run}: {end} at step {done:,}')
+    if not is_done:
+        sys.exit(3)     # what comes next, as in `make demo`, would take half a run for a whole one
 
 
 def is_due(every, done, cfg):

@@ -69,7 +69,7 @@ def run(*words):
         except subprocess.TimeoutExpired:
             process.kill()
     if failed:
-        raise ValueError(f'exit code {failed}')     # -9: often for want of memory
+        raise ValueError(f'exit code {failed}')     # -9: often for want of memory; 3: a signal stopped it
 
 
 def late(*_):

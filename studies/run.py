@@ -212,15 +212,15 @@ def start_job(job, log, slot, actions):
 
 
 def last_words(log):
-    """Return the last line of a log, or the last error in it."""
+    """Return the last line of a log, or the last in it that says of an error or of a signal."""
     lines = log.read_text(errors='replace').strip().splitlines()
-    errors = [line for line in lines if line.startswith('error: ')]
-    return (errors or lines)[-1].strip()
+    ends = [line for line in lines if line.startswith('error: ') or ': stopped at step ' in line]
+    return (ends or lines)[-1].strip()
 
 
 def run_jobs(jobs, folder, actions, tell):
     """Run each job once what it needs is there, several at once. tell(job, words) is called when one ends.
-    Returns how many failed or could not start."""
+    Returns how many failed, were stopped or could not start."""
     waiting = list(jobs)
     running = {}        # {slot: (job, its log, its process)}
     failed = 0
@@ -240,11 +240,14 @@ def run_jobs(jobs, folder, actions, tell):
                 if process.poll() is None:
                     continue
                 del running[slot]
-                if process.returncode == 0 and job.makes.exists():
-                    tell(job, re.sub(r'; \S+ left$', '', last_words(log)))
-                else:
+                words = re.sub(r'; \S+ left$', '', last_words(log))
+                if process.returncode or not job.makes.exists():
                     failed += 1
-                    tell(job, f'FAILED: {last_words(log)} ({log})')
+                    if ': stopped at step ' in words:   # its exit code is 3, but torchrun's is 1
+                        words += '; run this again to continue'
+                    else:
+                        words = f'FAILED: {words} ({log})'
+                tell(job, words)
             if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
                 told = time.monotonic()
                 for job, log, _ in running.values():
@@ -344,7 +347,7 @@ def main():
         print(f'{study.folder}: nothing to run')
         packs.pack(study.folder)    # a kill may have come before all was packed
     if failed:
-        print(f'{failed} failed; start this again to do what is missing', file=sys.stderr)
+        print(f'{failed} failed or stopped; start this again to do what is missing', file=sys.stderr)
     if study.tasks and not actions.row and actions.seed == -1:
         failed += report.write(study)
     sys.exit(bool(failed))

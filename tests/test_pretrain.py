@@ -594,9 +594,19 @@ def test_signals_finish_the_step_and_save(settings, number, world_size):
     for _ in range(3):
         os.kill(first.pid, number)
     for process in (first, *others):
-        process.ended_well()
+        assert process.ended().returncode == 3
     assert 'stopped at step' in first.ended().stdout
     assert_saved(cfg)
+
+
+def test_a_run_that_a_signal_finds_at_its_last_step_is_done(settings, monkeypatch):
+    """Before that it is not, and says so to the commands that would take it for a whole one."""
+    cfg = settings(phases=(('clm', 2),), **NO_SCHEDULE)
+    monkeypatch.setattr(pretrain, 'stop_signals', lambda: contextlib.nullcontext([True]))   # after each step
+    for code, words in (3, 'stopped at step 1'), (0, 'done at step 2'), (0, 'done at step 2'):
+        result = run_script('pretrain.py', *arguments(cfg))
+        assert (result.returncode, result.stderr) == (code, '')
+        assert f'{run_of(cfg)}: {words}\n' in result.stdout
 
 
 def test_a_terminal_that_is_closed_saves_the_run(settings):
@@ -615,7 +625,7 @@ def test_a_terminal_that_is_closed_saves_the_run(settings):
     while said.count(b'tokens/s') < 6:
         said += os.read(other_end, 1_000)
     os.close(other_end)
-    assert process.wait(60) == 0
+    assert process.wait(60) == 3
     assert_saved(cfg)
 
 
@@ -741,7 +751,8 @@ def test_a_resumed_run_measures_its_held_out_loss_as_before(copied, monkeypatch)
     shutil.rmtree(run / '12')
     silent = replace(copied, val_rows=0, val_mask_ratio=0.2)
     monkeypatch.setattr(pretrain, 'stop_signals', lambda: contextlib.nullcontext([True]))   # after a step
-    pretrain.train(silent)
+    with pytest.raises(SystemExit):
+        pretrain.train(silent)
     monkeypatch.undo()
     for name, value in dict(val_mask_ratio=0.2, val_rows=4).items():
         was = getattr(copied, name)

@@ -159,13 +159,13 @@ def runner(place, monkeypatch):
     """A function that does what `python studies/run.py <the study>` does, but its scripts only pretend: it
     returns (exit code, what is said, their options). Those whose options match `broken` fail."""
     starts = []
-    runner = SimpleNamespace(broken='no such words')
+    runner = SimpleNamespace(broken='no such words', code=1, said='error: broken\n')
 
     def start(script, *words, stdout=None, **environment):
         code = 0
         if re.search(runner.broken, ' '.join(words)):
-            code = 1
-            stdout.write('error: broken\n')
+            code = runner.code
+            stdout.write(runner.said)
         else:
             options = dict(word[2:].split('=', 1) for word in words)
             starts.append(options | {'script': script})
@@ -242,6 +242,19 @@ def test_a_failure_is_told_and_the_others_go_on(place, runner):
     assert code == 0
     assert {'untrained', 'clm-s1', 'clm-mlm-s1'} <= models(place)
     assert names(starts) == ['clm-s1', 'clm-mlm-s1', 'again-s1']
+
+
+@pytest.mark.parametrize('code, more', [(3, ''), (1, 'torchrun has\na traceback of its own\n')])
+def test_a_pretraining_that_a_signal_stopped_has_not_failed(place, runner, code, more):
+    """Under torchrun the exit code is not its own."""
+    runner.broken = '--name=clm-s1'
+    runner.code = code
+    runner.said = f'out/clm-s1: stopped at step 7\n{more}'
+    result, text, _ = runner.do('--row=clm')
+    assert result == 1
+    assert 'clm-s1: out/clm-s1: stopped at step 7; run this again to continue' in text
+    assert 'failed or stopped; start this again' in text
+    assert 'FAILED' not in text
 
 
 @pytest.mark.parametrize('old, new, words', [
