@@ -5,8 +5,8 @@
     python data.py configs/corpora/fineweb_edu.py --parts=16            # whatever is missing, and meta.json
 
 A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followed by eos), val_00000.npy, ...
-(held-out documents), the tokenizer, and meta.json, written last. A shard holds a file of the hub, or about a
-GB of files of your own."""
+(held-out documents), the tokenizer, texts.json (the files that it was made of), and meta.json, written last.
+A shard holds a file of the hub, or about a GB of files of your own."""
 import contextlib
 import functools
 import gzip
@@ -26,8 +26,8 @@ import numpy as np
 from tqdm import tqdm
 
 from data import Corpus, in_order
-from nanoencoder.files import (changed_files, digest_of, locked, read_json, read_sealed, remove, sha256,
-                               sha256_of_text, whole, write_json, write_sealed)
+from nanoencoder.files import (blame, changed_files, digest_of, locked, read_json, read_sealed, remove,
+                               sha256, sha256_of_text, whole, write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
@@ -71,8 +71,9 @@ ACTIONS = {'part': (-1, 'prepare this part alone, counted from 0'),
            'train_tokenizer': (0, 'learn this many ids and write them to --tokenizer', 260, 10 ** 7)}
 
 
-def open_source(cfg):
-    """Find the texts. Returns (units, [(file, its size)]).
+def open_source(cfg, commit=''):
+    """Find the texts. Returns (units, [(file, its size)], the commit of a dataset on the hub). Of a dataset
+    the given commit is read, or else the one that the hub has for its name.
 
     A unit is what one shard to train on is written from, and one of held-out texts: a pair of a file of the
     hub, or a group of files, and files that are held out. The first unit has all files of val_path."""
@@ -82,7 +83,7 @@ def open_source(cfg):
         raise ValueError('val_shuffled is of the texts of val_path, which is empty')
     files = []
     if cfg.source == 'hub':
-        parts = hub_files(cfg)
+        parts, commit = hub_files(cfg, commit)
     else:
         files = text_files(cfg.path, cfg.made_by)
         parts = groups_of(files, cfg.shard_bytes)
@@ -93,7 +94,7 @@ def open_source(cfg):
             raise ValueError(f'val_path {cfg.val_path} lies in path {cfg.path}: it needs a folder of its own')
         files = files + held_out_files
         units[0] = (parts[0], held_out_files)
-    return units, files
+    return units, files, commit
 
 
 def documents_of(unit, cfg):
@@ -115,14 +116,22 @@ def documents_of(unit, cfg):
         yield text, by_hash and held_out(text, cfg.val_permille, cfg.held_out_by)
 
 
-def hub_files(cfg):
-    """[(name, its rows)] of the files of a dataset on the hub."""
+def hub_files(cfg, commit=''):
+    """([(name, its rows)] of the files of a dataset on the hub, its commit). `path` may say which revision is
+    meant, owner/name@revision."""
     import datasets
-    dataset = datasets.load_dataset(cfg.path, cfg.subset or None, split=cfg.split, streaming=True)
+    from huggingface_hub import HfApi
+    name, _, revision = cfg.path.partition('@')
+    if not commit:  # asked for before any file is read, so that all files are of one
+        with blame(f'{cfg.path}: the hub did not give it', Exception):
+            commit = HfApi().dataset_info(name, revision=revision or None).sha
+    dataset = datasets.load_dataset(
+        name, cfg.subset or None, revision=commit, split=cfg.split, streaming=True)
     dataset = dataset.select_columns([cfg.column])
-    return [
-        (f'{cfg.path} file {k}', dataset.shard(dataset.num_shards, k))
+    files = [
+        (f'{name} file {k}', dataset.shard(dataset.num_shards, k))
         for k in range(dataset.num_shards)]
+    return files, commit
 
 
 def groups_of(files, shard_bytes):
@@ -160,20 +169,11 @@ def readable(documents, cfg):
 
 
 def text_files(paths, made_by):
-    """[(file, its size)] of the texts in folders or files, "a, b". Those of a folder are sorted. Tells on
-    stderr which other files are there. Names that begin with a dot are not looked at."""
+    """[(file, its size)] of the texts in folders or files, "a, b". Tells on stderr which other files are
+    there."""
     files = []
-    for root in map(Path, paths.split(', ')):
-        texts = []
-        others = []
-        for path in sorted([root, *root.rglob('*')]):
-            within = path.relative_to(root)
-            if any(name.startswith('.') for name in within.parts):
-                continue
-            if path.is_file() and reader_of(path):
-                texts.append((str(path), path.stat().st_size))
-            elif path != root and (path.is_file() or path.is_symlink()):
-                others.append(str(within))  # or a linked folder: it may lead back to one above
+    for root in paths.split(', '):
+        texts, others = files_below(root)
         if not texts:
             advice = f'first run: {made_by}' if made_by else '--path names the texts'
             raise ValueError(f'{root}: no text there ({", ".join(READERS)}); {advice}')
@@ -181,6 +181,23 @@ def text_files(paths, made_by):
             print(f'{root}: {len(others):,} other files left out: {", ".join(others):.200}', file=sys.stderr)
         files += texts
     return files
+
+
+def files_below(root):
+    """([(file, its size)] of the texts in a folder, sorted, or of one file; names of other files there).
+    Names that begin with a dot are not looked at."""
+    root = Path(root)
+    texts = []
+    others = []
+    for path in sorted([root, *root.rglob('*')]):
+        within = path.relative_to(root)
+        if any(name.startswith('.') for name in within.parts):
+            continue
+        if path.is_file() and reader_of(path):
+            texts.append((str(path), path.stat().st_size))
+        elif path != root and (path.is_file() or path.is_symlink()):
+            others.append(str(within))  # or a linked folder: it may lead back to one above
+    return texts, others
 
 
 def reader_of(path):
@@ -302,17 +319,16 @@ def prepare(cfg, part=-1, parts=1):
     numbers = [part] if part >= 0 else range(parts)
     with locked(*(folder / f'part_{number:03d}' for number in numbers)):
         if (folder / 'meta.json').exists():
-            recorded = settings | read_json(folder / 'meta.json')['settings']   # an older one has fewer
-            others = [name for name in settings if settings[name] != recorded[name]]
-            if others:
-                raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(others)}): '
-                                 'remove it, or take another --out')
-            print(f'{folder}: already prepared')
+            print(f'{folder}: already prepared{compare_finished(folder, cfg, settings)}')
             return
-        units, files = open_source(cfg)
+        written = [*folder.glob('.*.unit')]
+        # a dataset of the hub may have changed since: what was begun stays at its commit
+        begun_at = read_json(written[0]).get('commit', '') if written else ''
+        units, files, commit = open_source(cfg, begun_at)
         tokenizer = load_tokenizer(cfg.tokenizer)
         about = {
             'settings': settings,
+            'commit': commit,
             'tokenizer': tokenizer.fingerprint(),
             'vocab_size': tokenizer.vocab_size,
             'special_ids': sorted(tokenizer.special_ids),
@@ -322,18 +338,76 @@ def prepare(cfg, part=-1, parts=1):
         # a mark is written when a unit's shards are; its name stands for all that must stay the same
         begun = digest_of([about, files, parts])
         marks = [folder / f'.{begun:.12}_{number:05d}.unit' for number in range(len(units))]
-        if not {*folder.glob('.*.unit')} <= {*marks}:
+        if not {*written} <= {*marks}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
         dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
         eos = np.array([tokenizer.ids['eos']], dtype)
         encode = functools.partial(encoded, cfg, tokenizer.bulk(), eos)
         for number in numbers:
             share = [*zip(marks, units)][number::parts]
-            prepare_part(cfg, share, encode, dtype, cfg.max_tokens / parts or math.inf)
+            prepare_part(cfg, share, commit, encode, dtype, cfg.max_tokens / parts or math.inf)
         if part < 0:
-            join(folder, tokenizer, about, [read_json(mark) for mark in marks if mark.exists()])
+            join(folder, tokenizer, about, files, [read_json(mark) for mark in marks if mark.exists()])
             for mark in marks:
                 remove(mark)
+
+
+def compare_finished(folder, cfg, settings):
+    """ValueError if a corpus that is there already was made with other settings, of other texts or with
+    another tokenizer. Returns what could not be compared, to be printed."""
+    meta = read_json(folder / 'meta.json')
+    advice = f'remove {folder}, or take another --out'
+    recorded = settings | meta['settings']   # an older one has fewer
+    others = [name for name in settings if settings[name] != recorded[name]]
+    if others:
+        raise ValueError(f'{folder} holds a corpus of other settings ({", ".join(others)}): {advice}')
+    # a hub id stays what it was, and may be out of reach
+    if Path(cfg.tokenizer).exists() and load_tokenizer(cfg.tokenizer).fingerprint() != meta['tokenizer']:
+        raise ValueError(f'{folder} was made with another tokenizer than {cfg.tokenizer} is now: {advice}')
+    if 'texts' not in meta:
+        return '; it is of an older version, which did not record its texts, so they were not compared'
+    before = read_json(folder / 'texts.json')
+    if digest_of_texts(before) != meta['texts']:
+        raise ValueError(f'{folder}/texts.json: changed since it was written; {AGAIN}')
+
+    paths = [cfg.val_path] if cfg.source == 'hub' else [cfg.path, cfg.val_path]
+    roots = [root for path in paths if path for root in path.split(', ')]
+    names = {name for root in roots for name, _ in files_below(root)[0]}
+    if before and not before.keys() & names:
+        return '; its texts are no longer there to be compared, and training does not need them'
+    added = sorted(names - before.keys())
+    removed = sorted(before.keys() - names)
+    read = {name: record for name, record in before.items() if record and name in names}
+    now = records_of(read, read)
+    edited = [name for name in read if now[name]['sha256'] != read[name]['sha256']]
+    changed = added + removed + edited
+    if changed:
+        raise ValueError(f'{folder} was made of other texts: {len(added):,} files were added since, '
+                         f'{len(removed):,} removed and {len(edited):,} edited, the first: {changed[0]}; '
+                         f'{advice}')
+    if now != read:     # copied or touched: next time they need not be read again
+        write_json(folder / 'texts.json', before | now)
+    return ''
+
+
+def records_of(names, before):
+    """{file: {'size', 'time', 'sha256'}} of files as they are now.
+
+    Nobody should wait for terabytes to be read to learn that nothing has changed. So the sha256 of a file
+    that has the size and the time of its record in `before` is taken from there. The time is st_ctime, that
+    of any change: programs that copy or unpack files cannot set it, as they set st_mtime."""
+    def record_of(name):
+        about = os.stat(name)
+        record = {'size': about.st_size, 'time': about.st_ctime_ns}
+        if name in before and record.items() <= before[name].items():
+            return before[name]
+        return record | {'sha256': sha256(name)}
+    return dict(zip(names, in_order(record_of, names, 8, 16)))
+
+
+def digest_of_texts(records):
+    """What meta.json says of the texts: the same on each machine. It leaves out the times."""
+    return digest_of({name: record and record['sha256'] for name, record in records.items()})
 
 
 def encoded(cfg, ids_of, eos, documents):
@@ -351,7 +425,7 @@ def encoded(cfg, ids_of, eos, documents):
     return rows, errors
 
 
-def prepare_part(cfg, units, encode, dtype, limit):
+def prepare_part(cfg, units, commit, encode, dtype, limit):
     """Write the units of one part that are missing, until there are `limit` tokens."""
     threads = cfg.threads or os.cpu_count()
     # disable=False, whatever TQDM_DISABLE says: bar.n counts what `limit` limits
@@ -364,13 +438,31 @@ def prepare_part(cfg, units, encode, dtype, limit):
             bar.set_description(f'{cfg.out}, {number} of {len(units)}')
             if mark.exists():
                 counts = read_json(mark)
+                refuse_edited(counts['texts'], f'since {cfg.out} was begun; remove that')
                 bar.update(counts['tokens'] + counts['val_tokens'])
             elif bar.n < limit:
+                texts = records_of(files_of(unit, cfg), {})
                 documents = documents_of(unit, cfg)
                 chunks = iter(lambda: [*itertools.islice(documents, CHUNK)], [])
                 results = in_order(encode, chunks, threads, 2 * threads)
                 counts = write_unit(cfg, mark.stem[-5:], results, dtype, limit, bar)
-                write_json(mark, counts)
+                refuse_edited(texts, 'while it was read; run the same command again')
+                write_json(mark, counts | {'texts': texts, 'commit': commit})
+
+
+def files_of(unit, cfg):
+    """The names of a unit's own files."""
+    part, held_out_files = unit
+    files = held_out_files if cfg.source == 'hub' else part + held_out_files
+    return [name for name, _ in files]
+
+
+def refuse_edited(records, when):
+    """ValueError if a file is no longer what its record says."""
+    now = records_of(records, records)
+    for name, record in records.items():
+        if now[name]['sha256'] != record['sha256']:
+            raise ValueError(f'{name}: edited {when}')
 
 
 def write_unit(cfg, number, results, dtype, limit, bar):
@@ -410,9 +502,13 @@ def write_unit(cfg, number, results, dtype, limit, bar):
     return counts
 
 
-def join(folder, tokenizer, about, counts):
-    """Write the tokenizer and meta.json, which lists the shards of all units."""
+def join(folder, tokenizer, about, files, counts):
+    """Write the tokenizer, texts.json and meta.json, which lists the shards of all units."""
     meta = about.copy()
+    texts = {name: None for name, _ in files}   # None: not read, as there were max_tokens before it
+    for unit in counts:
+        texts |= unit['texts']
+    meta['texts'] = digest_of_texts(texts)
     for name, nothing in NOTHING.items():
         meta[name] = sum((unit[name] for unit in counts), nothing)
     if not meta['tokens']:
@@ -424,6 +520,7 @@ def join(folder, tokenizer, about, counts):
     else:
         print(f'{folder}: nothing is held out: see --val_permille and --val_path', file=sys.stderr)
     tokenizer.save(folder)
+    write_json(folder / 'texts.json', texts)
     write_sealed(folder / 'meta.json', meta)
     print(f'{folder}: {meta["documents"]:,} documents of {meta["tokens"]:,} tokens; held out '
           f'{meta["val_documents"]:,} of {meta["val_tokens"]:,}; skipped {meta["skipped"]:,} bad files and '
@@ -489,7 +586,7 @@ def train_tokenizer(cfg, vocab_size):
     """Learn a vocabulary from the texts to train on and write it where `tokenizer` points."""
     if Path(cfg.tokenizer, 'tokenizer.json').exists():
         raise ValueError(f'{cfg.tokenizer}: holds a tokenizer already; take another folder with --tokenizer')
-    units, _ = open_source(cfg)
+    units, _, _ = open_source(cfg)
     documents = (document for unit in units for document in documents_of(unit, cfg))
     texts = (text for text, held in readable(documents, cfg) if not held)
     tokenizer = learn(texts, vocab_size)

@@ -7,18 +7,20 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import threading
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 
 import data
-from conftest import refused
+from conftest import edit, refused
 from nanoencoder import prepare, tokenizer
 from nanoencoder.files import locked, write_json
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
@@ -433,25 +435,40 @@ def test_parts_join_to_the_same_corpus(tmp_path):
     assert content(prepared(cfg, -1, 3).folder) == expected  # does part 1 and joins
 
 
-def test_a_file_of_the_hub_is_a_shard(tmp_path, monkeypatch):
-    """The streaming code, over local parquet instead of the hub."""
+def test_a_file_of_the_hub_is_a_shard_of_one_commit(tmp_path, monkeypatch):
+    """The streaming code, over local parquet instead of the hub. What was begun stays at the commit that it had
+    then, which meta.json says."""
     import datasets
     load = datasets.load_dataset
     texts = [f'row {k}' for k in range(2_800)]
     folder = several(tmp_path / 'texts', texts, parquet)
+    hub = {'v2': 'c' * 40, None: 'd' * 40}
+    asked = []
 
-    def load_local(path, subset, split, streaming):
+    def load_local(path, subset, revision, split, streaming):
+        asked.append((path, revision))
         return load(
             'parquet',
             data_files={split: f'{folder}/*'},
             split=split,
             streaming=streaming)
     monkeypatch.setattr(datasets, 'load_dataset', load_local)
-    cfg = prepare.Settings(source='hub', path='owner/name', val_permille=10, out=str(tmp_path / 'out'))
+    monkeypatch.setattr('huggingface_hub.HfApi.dataset_info',
+                        lambda api, path, revision: SimpleNamespace(sha=hub[revision]))
+    cfg = prepare.Settings(source='hub', path='owner/name@v2', val_permille=10, out=str(tmp_path / 'out'))
+    assert killed(cfg, 6)
+    hub['v2'] = 'e' * 40
     corpus = prepared(cfg)
     assert documents(corpus) == split_of(in_turn(texts), 10)[0]
     assert len(corpus.meta['shards']) == 4
-    refused("'body'", prepared, elsewhere(cfg, 'other', column='body'))
+    assert corpus.meta['commit'] == 'c' * 40
+    other = elsewhere(cfg, 'other', path='owner/name')
+    assert prepared(other).meta['commit'] == 'd' * 40
+    assert asked == [('owner/name', 'c' * 40), ('owner/name', 'd' * 40)]
+    refused("'body'", prepared, elsewhere(cfg, 'body', column='body'))
+    del hub[None]
+    prepared(other)     # what is finished needs no hub
+    refused('owner/unknown: the hub did not give it', prepared, elsewhere(other, 'new', path='owner/unknown'))
 
 
 def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
@@ -470,7 +487,92 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
     refused(r'other settings \(held_out_by\)', prepared, other)
     assert content(tmp_path / 'out') == before
 
-    del meta['settings']['held_out_by']     # a corpus from before this setting is kept
+    # a corpus from before this setting, and from before texts were recorded, is kept
+    del meta['settings']['held_out_by']
+    del meta['texts']
     write_json(tmp_path / 'out/meta.json', meta)
+    (tmp_path / 'out/texts.json').unlink()
     prepared(other)
-    assert 'already prepared' in capsys.readouterr().out
+    assert 'already prepared; it is of an older version' in capsys.readouterr().out
+
+
+def edit_at_equal_size(path):
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'token', b'taken'))
+    os.utime(path, ns=(0, 0))     # as an unpacked archive has it
+
+
+def test_a_file_that_is_edited_while_a_corpus_is_begun_is_named(tmp_path, monkeypatch):
+    """Of the same size: between two starts, or while it is read. Copies of the same content go on."""
+    cfg, expected = made(tmp_path, 900, 30, count=2, threads=1)
+    cfg = elsewhere(cfg, 'out')
+    edited = tmp_path / 'texts/0.jsonl'
+    whole = edited.read_bytes()
+    with monkeypatch.context() as patched:
+        write_unit = prepare.write_unit
+
+        def edits(*arguments):
+            counts = write_unit(*arguments)
+            edit_at_equal_size(edited)
+            return counts
+        patched.setattr(prepare, 'write_unit', edits)
+        refused('0.jsonl: edited while it was read; run', prepared, cfg)
+    edited.write_bytes(whole)
+    assert killed(cfg, 5)
+    assert len([*(tmp_path / 'out').glob('.*.unit')]) == 1
+    edit_at_equal_size(edited)
+    refused('0.jsonl: edited since .*out was begun; remove', prepared, cfg)
+    edited.write_bytes(whole)
+    assert content(prepared(cfg).folder).keys() == expected.keys()
+    assert data.Corpus(cfg.out).meta['fingerprint'] == json.loads(expected['meta.json'])['fingerprint']
+
+
+def test_a_corpus_of_other_texts_is_not_already_prepared(tmp_path, capsys, monkeypatch):
+    """Files that were added, removed, edited, and a tokenizer's folder that was made anew."""
+    vocabulary = tmp_path / 'vocabulary'
+    load_once('configs/corpora/docs').save(vocabulary)
+    monkeypatch.setattr(prepare, 'load_tokenizer', load_tokenizer)
+    texts = several(tmp_path / 'texts', [f'token {k} ' * 9 for k in range(400)])
+    held = several(tmp_path / 'held', ['a text'] * 4)
+    cfg = small(texts, tmp_path / 'out', val_path=str(held), tokenizer=str(vocabulary))
+    prepared(cfg)
+    files = {path: path.read_bytes() for path in (*texts.iterdir(), *held.iterdir())}
+
+    def change(path, content):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+    for path, content, words in [
+            (texts / '9.txt', b'more', '1 files were added since, 0 removed and 0 edited, the first: .*9.txt'),
+            (held / '3.jsonl', None, '0 files were added since, 1 removed and 0 edited, .*held/3.jsonl'),
+            (texts / '2.jsonl', b'{"text": "less"}', ' 0 removed and 1 edited, the first: .*2.jsonl; remove')]:
+        change(path, content)
+        refused(f'out was made of other texts: .*{words}', prepared, cfg)
+        change(path, files.get(path))
+    edit_at_equal_size(texts / '1.jsonl')
+    refused('and 1 edited, the first: .*1.jsonl', prepared, cfg)
+    change(texts / '1.jsonl', files[texts / '1.jsonl'])
+
+    hashed = []
+    sha256 = prepare.sha256
+
+    def counted(path):
+        hashed.append(Path(path).name)
+        return sha256(path)
+    monkeypatch.setattr(prepare, 'sha256', counted)
+    capsys.readouterr()
+    for _ in range(2):  # what has its content back is read once, and then known again
+        prepared(cfg)
+        assert capsys.readouterr().out == f'{cfg.out}: already prepared\n'
+    assert hashed == ['1.jsonl', '2.jsonl', '3.jsonl']
+
+    edit(vocabulary / 'tokenizer.json', '(?i:', '(?:')
+    refused('was made with another tokenizer than .*vocabulary is now: remove', prepared, cfg)
+    shutil.rmtree(vocabulary)
+    shutil.rmtree(texts)
+    refused('0 files were added since, 4 removed', prepared, cfg)
+    shutil.rmtree(held)
+    prepared(cfg)
+    assert 'already prepared; its texts are no longer there' in capsys.readouterr().out
+    edit(tmp_path / 'out/texts.json', '0.jsonl', '9.jsonl')
+    refused('texts.json: changed since it was written', prepared, cfg)
