@@ -14,17 +14,13 @@ if __name__ == '__main__':
 
 import torch
 
-from nanoencoder.huggingface import open_checkpoint, read_prediction
+from nanoencoder.huggingface import fetch_weights, open_checkpoint, read_prediction
 from nanoencoder.settings import plain_words, run_main
 
 
-def fill_mask(model, tokenizer, text, offset=0, causal=False):
-    """Return [(token, probability), ...] of the five best for each mask.
-
-    offset  how many positions before a token the model predicts it
-    causal  whether a position sees only what stands before it
-
-    ValueError if there is no mask, or no position at which to predict the first one."""
+def encode(tokenizer, text, offset):
+    """Return (a text's tokens, the places at which those of its masks are predicted). ValueError if there is
+    no mask, or no place for the first one."""
     tokens = torch.from_numpy(tokenizer.encode_masked(text))
     masks, = torch.where(tokens == tokenizer.ids['mask'])
     if not len(masks):
@@ -33,7 +29,15 @@ def fill_mask(model, tokenizer, text, offset=0, causal=False):
     if places[0] < 0:
         raise ValueError(f'{text!r:.80}: this model predicts a token {offset} before it, and needs as many '
                          'tokens before a mask')
+    return tokens, places
 
+
+def fill_mask(model, tokenizer, text, offset=0, causal=False):
+    """Return [(token, probability), ...] of the five best for each mask.
+
+    offset  how many positions before a token the model predicts it
+    causal  whether a position sees only what stands before it"""
+    tokens, places = encode(tokenizer, text, offset)
     with torch.no_grad():
         hidden = model.model(tokens.to(model.head.device), [len(tokens)], causal)
         logits = model.logits(hidden[places])           # (masks, rows)
@@ -55,10 +59,17 @@ def main():
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
     dtype = torch.bfloat16 if device == 'cuda' else torch.float32
     for name in names:
-        checkpoint = open_checkpoint(name)
-        model = checkpoint.model(device, dtype)
+        # what can be refused is refused before a hub sends gigabytes of weights
+        checkpoint = open_checkpoint(name, weights=False)
+        tokenizer = checkpoint.tokenizer()
         _, causal, offset = read_prediction(checkpoint.folder)
-        for answers in fill_mask(model, checkpoint.tokenizer(), text, offset, causal):
+        tokens, _ = encode(tokenizer, text, offset)
+        if len(tokens) > checkpoint.context:
+            raise ValueError(f'{name} reads {checkpoint.context} tokens at most; the text has {len(tokens)}')
+
+        fetch_weights(name, checkpoint.folder)
+        model = checkpoint.model(device, dtype)
+        for answers in fill_mask(model, tokenizer, text, offset, causal):
             words = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers]
             print(f'  {str(checkpoint.folder):<26}', '   '.join(words))
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from nanoencoder.files import locked
-from nanoencoder.huggingface import open_checkpoint, read_prediction
+from nanoencoder.huggingface import fetch_weights, open_checkpoint, read_prediction
 from nanoencoder.metrics import SPACELESS, both_scores
 from nanoencoder.predictions import is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -229,13 +229,16 @@ def main():
     if not cfg.model or not cfg.dataset:
         raise ValueError('model or dataset is empty: --model=out/<run> or a checkpoint folder, and a config')
     world = World(0, 1, *pick_device(cfg.device, cfg.dtype))
-    checkpoint = open_checkpoint(cfg.model)
+    # what can be refused is refused before a hub sends gigabytes of weights
+    checkpoint = open_checkpoint(cfg.model, weights=False)
     likelihood, prediction = find_likelihood(checkpoint.folder, cfg.likelihood)
     put_tokens_in_front(checkpoint.tokenizer(), prediction)
-    name, about = describe(checkpoint, checkpoint.sizes, cfg)
     max_length = reading_length(cfg, checkpoint)
-    cfg = replace(cfg, name=name, likelihood=likelihood, max_length=max_length, dtype=world.dtype)
     rows = read_pairs(cfg)
+    fetch_weights(cfg.model, checkpoint.folder)
+
+    name, about = describe(checkpoint, checkpoint.sizes, cfg)
+    cfg = replace(cfg, name=name, likelihood=likelihood, max_length=max_length, dtype=world.dtype)
     about |= {      # with what describe says, all that fixes the numbers
         'settings': flat(cfg, ('numbers',)),
         'rows': flat(cfg, ('rows',)),
