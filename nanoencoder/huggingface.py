@@ -185,7 +185,10 @@ def read_config(folder):
     with blame(path, ValueError):
         family = config.get('model_type')
         if family not in FAMILIES:
-            raise ValueError(f'model_type is {family!r}; supported are {", ".join(FAMILIES)}')
+            raise ValueError(f'model_type is {family!r:.80}; supported are {", ".join(FAMILIES)}. Encoders '
+                             'such as BERT are fine-tuned by finetune.py, and continued on texts by '
+                             'examples/continue_encoder.py; pipeline("fill-mask", ...) of transformers fills '
+                             'their masks')
         config |= read_rope(config)
         check_supported(config)
         values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
@@ -259,6 +262,9 @@ def check_supported(config):
         if value not in supported:
             only = ' or '.join(map(repr, supported))
             raise ValueError(f'{name} = {value!r} is not supported, only {only}')
+    if config['model_type'] in ENCODERS and config.get('is_causal'):
+        raise ValueError('is_causal is true, but this family is of encoders, and transformers would read '
+                         'only texts without padding causally; leave it out')
     layers = config.get('layer_types') or []
     if set(layers) - {'full_attention'}:
         raise ValueError(f'layer_types {layers} are not supported, only full_attention')

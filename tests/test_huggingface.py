@@ -157,6 +157,8 @@ BROKEN = [
     # Mistral's window does not depend on layer_types
     (rewrite(model_type='mistral', sliding_window=64, layer_types=['full_attention'] * 3),
      'sliding_window 64 is not supported'),
+    (rewrite(model_type='eurobert', is_causal=True), 'is_causal is true, but this family is of encoders'),
+    (rewrite(model_type='sl_model', is_causal=True), 'is_causal is true, but this family is of encoders'),
     (rewrite(model_type='qwen2', use_sliding_window=True, max_window_layers=2), 'sliding_window 4096 is not')]
 
 
@@ -171,6 +173,14 @@ def llama(tmp_path):
 def test_broken_and_malicious_folders_are_refused(damage, words, llama):
     damage(llama)
     refused(words, load, llama)
+
+
+def test_a_bert_is_refused_with_what_does_take_it(llama):
+    rewrite(model_type='bert')(llama)
+    for command in (['fill_mask.py', llama, 'a <|mask|>'],
+                    ['minimal_pairs.py', f'--model={llama}', '--dataset=toy'],
+                    ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={llama}']):
+        refused_line("model_type is 'bert'; .* finetune.py, .* examples/continue_encoder.py; pipeline", *command)
 
 
 def test_a_config_may_leave_out_or_null_what_its_family_implies(llama):
@@ -322,6 +332,30 @@ def test_a_hub_id_is_opened_and_refused_before_its_weights_come(hub, tmp_path):
     only_a_pickle(hub / 'some/pickle')
     refused('has no model.safetensors on the hub.*pickles', load, 'some/pickle')
     refused('some/absent: no such folder, and the hub did not give it: 404', load, 'some/absent')
+
+
+@pytest.mark.parametrize('script', ['fill_mask.py', 'minimal_pairs.py'])
+def test_no_weights_are_downloaded_for_what_is_refused(script, hub, tmp_path):
+    """A tokenizer that is SentencePiece's or of another model, none at all, and a text or a task that will not
+    do."""
+    def refused_early(words, dataset='', text='a <|mask|>'):
+        command = [script, 'some/model', text]
+        if script == 'minimal_pairs.py':
+            command = [script, '--model=some/model', '--dataset=toy', f'--data={tmp_path}/{dataset}']
+        refused_line(words, *command)
+        assert not list((tmp_path / 'cache').rglob('*.safetensors'))
+
+    folder = hub / 'some/model'
+    make('llama', folder, vocab_size=4_096)
+    refused_early('no such file or folder with a tokenizer.json')
+    TOKENIZER.save(folder)
+    refused_early('no mask in|no test with', text='nothing to fill')
+    rewrite('tokenizer.json', pre_tokenizer=None)(folder)
+    refused_early('no byte-level BPE.*SentencePiece')
+    TOKENIZER.save(folder)
+    rewrite(vocab_size=320)(folder)
+    refused_early('its tokenizer has tokens up to')
+    assert list((tmp_path / 'cache').rglob('tokenizer.json'))
 
 
 @pytest.mark.parametrize('rows', [1_000, 1_024])
