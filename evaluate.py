@@ -29,7 +29,7 @@ from nanoencoder.files import locked, read_sealed, sha256, write_sealed
 from nanoencoder.metrics import CORRELATIONS, METRICS, STATISTICS, both_scores
 from nanoencoder.predictions import (SCORED, check_predictions, find_folders, lr_text, rate_and_seed,
                                      read_about, read_predictions)
-from nanoencoder.pretraining.log import read_log
+from nanoencoder.pretraining.log import frequencies_loss, read_log
 from nanoencoder.settings import check, check_value, parse, run_main, setting, split_words
 
 NOTES = {
@@ -967,21 +967,22 @@ def points_of(cells, pretraining, lr, problems):
 
 
 def losses(folders, out):
-    """Print each pretraining's last held-out loss, in nats, and that of token frequencies. Draw
-    <out>/losses.png."""
+    """Print each pretraining's last held-out loss, in nats, and that of token frequencies: a table a corpus,
+    for losses on different texts do not compare. Draw <out>/losses.png."""
     import pandas
-    rows = []
-    frequencies = {}    # {corpus: the loss of its token frequencies}
+    tables = {}         # {corpus: ([a row of each run], {loss: that of its token frequencies})}
     points = []         # (panel, run, step, mean, low, high)
     for folder in folders:
         config, lines = read_log(folder)
         name = config['name']
         if not lines:
             raise ValueError(f'{name}: has logged no step yet; log_every says when it does')
-        rows.append(losses_row(config, lines))
-        corpus = config['corpus_meta']
-        if corpus['unigram_loss']:      # None without held-out text
-            frequencies[f'corpus {corpus["fingerprint"][:12]}'] = corpus['unigram_loss']
+        corpus = config['corpus_meta']['fingerprint']
+        rows, frequencies = tables.setdefault(corpus, ([], {}))
+        row = losses_row(config, lines)
+        rows.append(row)
+        for key in LOSSES.keys() & row.keys():
+            frequencies[key] = frequencies_loss(LOSSES[key], config) or frequencies.get(key)
         log = pandas.DataFrame(lines).set_index('step')
         shown = {
             'training loss, nats': log['loss'].rolling(math.ceil(len(log) / 200)).mean(),
@@ -993,16 +994,18 @@ def losses(folders, out):
             for step, value in values.dropna().items():
                 points.append((panel, name, step, value, value, value))
 
-    measured = LOSSES.keys() & set().union(*rows)
-    for corpus, loss in frequencies.items():
-        row = {'run': 'token frequencies', 'phases': corpus}
-        rows.append(row | dict.fromkeys(measured, f'{loss:.3f}'))
-    print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
+    for corpus, (rows, frequencies) in tables.items():
+        print(f'corpus {corpus[:12]}')
+        known = {key: f'{loss:.3f}' for key, loss in frequencies.items() if loss}
+        if known:
+            rows.append({'run': 'token frequencies'} | known)
+        print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
     print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
 
 
 def losses_row(config, lines):
-    """Return what is printed of a pretraining: its phases, and what its last validation said."""
+    """Return what is printed of a pretraining: its phases, and what its last validation said: '4.880 of 205'
+    is the mean over 205 tokens that were predicted."""
     phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
     if config.get('repeat', 1) > 1:
         phases += f', {config["repeat"]} times'
@@ -1018,9 +1021,14 @@ def losses_row(config, lines):
         'tokens': f'{last["tokens"]:,}',
         'tokens/s': f'{speed:,.0f}',
     }
-    for name in LOSSES:
+    if 'val_rows' in last:      # older logs do not say it
+        row['val_rows'] = f'{last["val_rows"]:,}'
+    for name, objective in LOSSES.items():
         if name in last:
             row[name] = f'{last[name]:.3f}'
+            targets = last.get(f'val_{objective}_targets')
+            if targets:
+                row[name] += f' of {targets:,}'
     return row
 
 

@@ -258,7 +258,7 @@ def check_held_out(corpus, cfg):
 
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
-    """Measure {'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows.
+    """Measure {'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, and how many targets.
 
     Rows, cuts and masks are the same each time and for every seed."""
     losses = {}
@@ -273,6 +273,7 @@ def validate(wrapped, corpus, cfg, world):
         loss_sum = world.sum_tensor(loss_sum).item()
         count, = world.sum([count])
         losses[f'val_{objective}_loss'] = loss_sum / max(1, count)
+        losses[f'val_{objective}_targets'] = count
     if isinstance(wrapped, FSDPModule):
         wrapped.reshard()  # without a backward pass the embedding and the head stay whole
     return losses

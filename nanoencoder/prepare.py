@@ -527,18 +527,18 @@ def join(folder, tokenizer, about, files, counts):
           f'rows; fingerprint {meta["fingerprint"]:.12}')
 
 
-def unigram_loss(folder, meta):
+def unigram_loss(folder, meta, without=()):
     """Nats a held-out token has by the training tokens' frequencies (add-one). Of both the first shard is
-    counted."""
+    counted, in both without the ids that are not to be predicted."""
     counts = []
     for listed in 'shards', 'val_shards':
         path = folder / meta[listed][0]['name']
         tokens = np.load(path, mmap_mode='r')[:10_000_000]
         counts.append(np.bincount(tokens, minlength=meta['vocab_size']))
-    train, val = counts
+    train, val = np.delete(counts, without, axis=1)
     train += 1
     nats = -np.log(train / train.sum())
-    return float((val * nats).sum() / val.sum())
+    return float((val * nats).sum() / max(1, val.sum()))
 
 
 def fingerprint(meta):

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
 from evaluate import LOSSES
-from nanoencoder.pretraining.log import read_log
+from nanoencoder.pretraining.log import frequencies_loss, read_log
 from nanoencoder.settings import plain_words, run_main
 
 COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES)
@@ -24,9 +24,10 @@ def plateau(config, lines):
     more: the first with a mean of the last 50 losses 0.3 nats below what frequencies give. None if there is
     none.
 
-    config  of the run; its corpus_meta has the loss of the frequencies, None without held-out text
+    config  of the run; its corpus_meta has the loss of the frequencies, None without held-out text. Older
+            ones have that of all tokens alone, which special tokens change a little
     lines   of its log"""
-    frequencies = config['corpus_meta']['unigram_loss'] or 0
+    frequencies = frequencies_loss('mlm', config) or config['corpus_meta']['unigram_loss'] or 0
     masked = [line for line in lines if line['phase'] == 'mlm']
     total = sum(line['loss'] for line in masked[:WINDOW - 1])
     for k in range(WINDOW - 1, len(masked)):

@@ -7,6 +7,7 @@ import re
 import shutil
 import string
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ import evaluate
 import simulation
 from conftest import (change, copy_program, edit, flip, ran, refused, refused_line, run_process, run_script,
                       write_log)
+from data import Corpus, validation_batches
 from nanoencoder import figures, metrics
 from nanoencoder.files import read_json, write_sealed
 from nanoencoder.predictions import SCORED, write_run
@@ -736,14 +738,50 @@ def test_figures_know_phases_that_are_run_through_again():
 
 # ---------------------------------------------------------------------------
 # Pretraining's logs
-def test_losses(tmp_path):
+def shown_losses(*folders):
+    """[[the words of each line] of each corpus's table], and the line of the figure."""
+    *lines, path = ran('evaluate.py', 'losses', *folders, f'--out={folders[0].parent}').stdout.splitlines()
+    tables = []
+    for line in lines:
+        if line.startswith('corpus '):
+            tables.append([])
+        tables[-1].append(line.split())
+    return tables, path
+
+
+def test_losses_of_each_corpus_by_themselves(tmp_path):
+    """Older logs do not say of how much a loss is, nor what frequencies give of those that MLM predicts."""
+    other = {'fingerprint': 'e' * 64, 'unigram_loss': 1.8, 'ordinary_unigram_loss': 5.3}
     write_log(tmp_path / 'long', range(1, 13), 5.0)
-    write_log(tmp_path / 'unseen', (1, 2), 5.0, phases=[['clm', 2]], corpus_meta={'unigram_loss': None})
-    shown = ran('evaluate.py', 'losses', tmp_path / 'long', tmp_path / 'unseen', f'--out={tmp_path}').stdout
-    head, long, unseen, frequencies, path = shown.splitlines()
-    assert head.split() == 'run phases step tokens tokens/s val_mlm_loss'.split()
-    assert long.split() == 'long 12 mlm 12 96 100 4.880'.split()
-    assert unseen.split() == 'unseen 2 clm 2 16 100'.split()
-    assert frequencies.endswith(' 6.500')
+    write_log(tmp_path / 'other', range(1, 4), 5.0, corpus_meta=other)
+    write_log(tmp_path / 'unseen', (1, 2), 5.0, phases=[['clm', 2]])
+    tables, path = shown_losses(tmp_path / 'long', tmp_path / 'other', tmp_path / 'unseen')
+    head = 'run phases step tokens tokens/s val_mlm_loss'.split()
+    assert tables == [
+        [['corpus', 'f' * 12], head, 'long 12 mlm 12 96 100 4.880'.split(), 'unseen 2 clm 2 16 100'.split()],
+        [['corpus', 'e' * 12], head, 'other 12 mlm 3 24 100 4.970'.split(), 'token frequencies 5.300'.split()]]
     assert path == f'{tmp_path}/losses.png'
     assert (tmp_path / 'losses.png').stat().st_size > 5_000
+
+
+def test_a_loss_says_of_how_much_it_is_and_frequencies_of_what_is_predicted(trained, capsys):
+    """CLM predicts all tokens, of which each row's two segments lack the first; MLM none that is special."""
+    cfg = trained(phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_rows=3)
+    corpus = Corpus(cfg.corpus)
+    masked = sum(len(batch.at) for batch in validation_batches(corpus, 'mlm', cfg))
+    words = rf'val clm \S+ of 186 tokens  val mlm \S+ of {masked} tokens in 3 rows\n'
+    assert re.search(words, capsys.readouterr().out)
+    # of each stream the first shard is counted
+    train, held_out = (arrays[0].astype(int) for arrays, _ in corpus.streams.values())
+
+    def nats(without):
+        counts = {token: 1 for token in range(4_096) if token not in without}
+        for token in train.tolist():
+            if token in counts:
+                counts[token] += 1
+        total = sum(counts.values())
+        return np.mean([-np.log(counts[token] / total) for token in held_out.tolist() if token in counts])
+    (table,), _ = shown_losses(Path(cfg.out, cfg.name))
+    assert table[1][-3:] == ['val_rows', 'val_clm_loss', 'val_mlm_loss']
+    assert [table[2][place] for place in (-7, -4, -1)] == ['3', '186', str(masked)]
+    assert table[3] == ['token', 'frequencies', f'{nats([]):.3f}', f'{nats(corpus.meta["special_ids"]):.3f}']

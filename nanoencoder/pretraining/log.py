@@ -14,6 +14,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from data import OBJECTIVES
 from nanoencoder.files import (blame, json_lines, locked, read_json, remove, saved_state, saved_steps, whole,
                                write_json)
 from nanoencoder.settings import flat
@@ -43,6 +44,7 @@ class Log:
         self.began = time.monotonic()
         self.marked = self.began    # when the block began
         self.tokens_per_step = cfg.rows_per_step * cfg.context
+        self.val_rows = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
         if world.rank > 0:
             return
 
@@ -82,7 +84,9 @@ class Log:
             line['loss'] = loss_sum / max(1, count)
             line['grad_norm'] = norm
             line['tokens_per_second'] = speed
-        lines[-1].update(validate())
+        measured = validate()
+        if measured:
+            lines[-1].update(measured, val_rows=self.val_rows)
         for line in lines:
             self.check_finite(line)
 
@@ -111,9 +115,12 @@ class Log:
         per_step = (time.monotonic() - self.began) / (last['step'] - self.first)
         left = timedelta(seconds=round(per_step * (total - last['step'])))
         held_out = ''
-        for name, value in last.items():
-            if name.startswith('val_'):     # val_mlm_loss
-                held_out += f'  val {name[4:-5]} {value:.4f}'
+        for objective in OBJECTIVES:
+            if f'val_{objective}_loss' in last:
+                held_out += (f'  val {objective} {last[f"val_{objective}_loss"]:.4f} of '
+                             f'{last[f"val_{objective}_targets"]:,} tokens')
+        if held_out:
+            held_out += f' in {self.val_rows:,} rows'
         line = (f'{self.cfg.name} {last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  '
                 f'lr {last["lr"]:.2e}  grad {last["grad_norm"]:.2f}  '
                 f'{last["tokens_per_second"]:,.0f} tokens/s  {left} left{held_out}')
@@ -132,6 +139,7 @@ def write_config(run, cfg, corpus, world, state, how):
     """Write config.json: the settings, what the corpus was, and how, where and with what each start began."""
     import torch    # those who only read logs do without
 
+    from nanoencoder.prepare import unigram_loss
     from nanoencoder.processes import processor
     packages = 'torch', 'numpy', 'safetensors'
     facts = 'fingerprint', 'tokenizer', 'tokens', 'unigram_loss'
@@ -150,8 +158,20 @@ def write_config(run, cfg, corpus, world, state, how):
         'versions': {name: importlib.metadata.version(name) for name in packages},
     }
     about = {name: corpus.meta[name] for name in facts}
+    about['ordinary_unigram_loss'] = None
+    if about['unigram_loss']:       # of all tokens; masks are never on special ones
+        about['ordinary_unigram_loss'] = unigram_loss(corpus.folder, corpus.meta, corpus.meta['special_ids'])
     starts = [*state['starts'], start]  # a start that saved nothing is forgotten
     write_json(run / 'config.json', flat(cfg) | {'corpus_meta': about, 'starts': starts})
+
+
+def frequencies_loss(objective, config):
+    """Return the loss that the frequencies of the corpus's tokens have, of those that an objective predicts:
+    all, or where tokens are masked all but special ones. None if config.json does not say it."""
+    about = config['corpus_meta']
+    if OBJECTIVES[objective].causal:
+        return about['unigram_loss']
+    return about.get('ordinary_unigram_loss')
 
 
 def commit(folder=Path(__file__).parent):
