@@ -515,6 +515,34 @@ def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
                  'finetune.py', 'configs/tasks/example_sc.py', '--look', f'--data={tmp_path}')
 
 
+@pytest.mark.parametrize('others, named', [
+    (['train.csv'], 'train.jsonl, .*train.csv'),
+    (['train.jsonl.gz'], 'train.jsonl, .*train.jsonl.gz'),
+    (['train-00000-of-00001.parquet'], 'train.jsonl, .*train-00000-of-00001.parquet'),
+    (['train/a.parquet', 'train/b.parquet'], 'train.jsonl, .*train/a.parquet'),
+    (['data/train.iob'], 'train.jsonl, .*data/train.iob'),
+    (['dev.csv', 'data/dev.csv'], "dev.csv, .*data/dev.csv: which of them is 'validation'")])
+def test_two_files_of_one_split_are_refused_and_one_is_named_by_its_path(tmp_path, others, named, capsys):
+    for name in ('train.jsonl', 'test.jsonl', *others):
+        write(tmp_path / name, [{'text': 'x', 'label': 'good'}] * 20)
+    options = {'template': '{text}', 'validation': 'validation' if 'dev.csv' in others else ''}
+    refused(named, load, 'example_sc', tmp_path, **options)
+    if not options['validation']:
+        capsys.readouterr()
+        load('example_sc', tmp_path, **options, train=f'{tmp_path}/train.jsonl')
+        assert capsys.readouterr().err == f'reads {tmp_path}/train.jsonl\nreads {tmp_path}/test.jsonl\n'
+
+
+def test_a_split_of_another_name_and_a_subset_are_no_second_file(tmp_path):
+    rows = [{'text': 'x', 'label': 'good'}] * 20
+    for name in ('train.jsonl', 'train-small.parquet', 'sub/train.jsonl', 'test.jsonl', 'dev.csv',
+                 'validation.jsonl'):
+        write(tmp_path / name, rows[:3] if name == 'sub/train.jsonl' else rows)
+    for subset, size in (('', 20), ('sub', 3)):
+        rows, _ = load('example_sc', tmp_path, template='{text}', validation='validation', subset=subset)
+        assert len(rows['train']) == size
+
+
 @pytest.mark.parametrize('option', [
     '--template=text', '--template={text', '--pair={query},2', "--pair=('{query}',)", "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
     '--columns=1', '--columns=-1,0'])
@@ -730,6 +758,7 @@ def test_quotes_of_a_tsv_are_characters(tmp_path):
 def test_bad_retrieval_sets_are_named(tmp_path, path, rows, words):
     beir(tmp_path, '.', 'zip')
     jsonl(tmp_path / 'train.jsonl', [{'query': 'q', 'positive': 'p'}])
+    (tmp_path / f'{path}.tsv').unlink(missing_ok=True)
     jsonl(tmp_path / f'{path}.jsonl', rows)
     refused(words, load, 'example_ir', tmp_path)
 
@@ -738,7 +767,7 @@ def test_judged_documents_and_queries_without_text_count(tmp_path, capsys):
     """As in ArguAna and NFCorpus: d9 is relevant and never found, q9 is not asked."""
     beir(tmp_path, '.', 'zip')
     judged = judgements(('q1', 'd1', 1), ('q1', 'd9', 2), ('q2', 'd9', 1), ('q9', 'd2', 1))
-    jsonl(tmp_path / 'qrels/test.jsonl', judged)
+    write(tmp_path / 'qrels/test.tsv', judged)
     rows, _ = load('example_ir', tmp_path)
     told = capsys.readouterr().err
     assert "test: 1 of 3 judged documents are in no file, as 'd9': they count as" in told
@@ -772,6 +801,6 @@ def test_queries_that_are_documents_are_marked(tmp_path, capsys, texts, judged, 
 def test_judgements_without_text_make_no_training_pair(tmp_path):
     beir(tmp_path, '.', 'zip')
     judged = judgements(('q1', 'd1', 1), ('q1', 'd9', 1), ('q9', 'd1', 1), ('q2', 'd8', 1))
-    jsonl(tmp_path / 'qrels/train.jsonl', judged)
+    write(tmp_path / 'qrels/train.tsv', judged)
     rows, _ = load('example_ir', tmp_path)
     assert [row['query'] for row in rows['train']] == ['Query: what 1']

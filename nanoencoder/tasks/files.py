@@ -3,6 +3,7 @@ import csv
 import gzip
 import json
 import re
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,20 +44,32 @@ def read_table(source, names, split, subset='', only=None):
     if source.made_by and not folder.exists():
         raise ValueError(f'{folder}: is not there yet; first run: {source.made_by}')
     paths = local_files(folder, names, subset, split)
+    others = f' and {len(paths) - 1} more' if len(paths) > 1 else ''
+    print(f'reads {paths[0]}{others}', file=sys.stderr)
     return read_files(paths, source, only)
 
 
 def local_files(folder, names, subset, split):
     """The files of a split: `split` is a name, with or without suffix, or a path. They lie in `folder` or in
-    the dataset's own folder within it, and there may be in one more, as on the hub."""
+    the dataset's own folder within it, and there may be in one more, as on the hub. Those in the subset's own
+    folder come first. ValueError if more than one file may be meant."""
     names = [name.split('/')[-1] for name in names]
     root = next((folder / name for name in names if (folder / name).is_dir()), folder)
     spellings = [split, 'dev'] if split == 'validation' else [split]
-    for place in (subset, '', 'data', 'default', 'plain_text', *names):
-        for spelling in spellings:
-            files = files_of(root / place / spelling)
-            if files:
-                return files
+    places = ['', 'data', 'default', 'plain_text', *names]
+    searched = [(places, spelling) for spelling in spellings]
+    if subset:
+        searched = [([subset], spelling) for spelling in spellings] + searched
+    for places, spelling in searched:
+        paths = dict.fromkeys(root / place / spelling for place in places)
+        choices = [files for path in paths for files in files_of(path)]
+        if len(choices) > 1:
+            there = ', '.join(str(files[0]) for files in choices)
+            single = min(choices, key=len)[0]
+            raise ValueError(f'{there}: which of them is {split!r}? Remove the others, or name one by its '
+                             f'whole path, as --train={single.absolute()}')
+        if choices:
+            return choices[0]
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
     raise FileNotFoundError(f'{root}: no {split} with a suffix such as .jsonl, .csv, .parquet or .iob; '
                             f'what is there: {there:.200}; another file is named whole, as '
@@ -65,12 +78,21 @@ def local_files(folder, names, subset, split):
 
 
 def files_of(path):
-    """[a file, with or without its suffix], or parquet shards: <path>-*.parquet, or all in that folder."""
-    for suffix in (*READERS, ''):
-        file = Path(f'{path}{suffix}')
-        if file.is_file():
-            return [file]
-    shards = sorted(path.parent.glob(f'{path.name}-*.parquet')) or sorted(path.glob('*.parquet'))
+    """What a name may mean: [[a file, with or without its suffix], ..., parquet shards <path>-*.parquet, or
+    all in that folder]."""
+    files = [Path(f'{path}{suffix}') for suffix in ('', *READERS)]
+    choices = [[file] for file in files if file.is_file()]
+    # train-small.parquet is a shard of train, but not where there is a train.csv
+    beside = f'{path.name}-*-of-*.parquet' if choices else f'{path.name}-*.parquet'
+    for shards in (path.parent.glob(beside), path.glob('*.parquet')):
+        shards = shards_of(path, sorted(shards))
+        if shards:
+            choices.append(shards)
+    return choices
+
+
+def shards_of(path, shards):
+    """Those of a split among parquet files; ValueError if they are numbered and one is missing."""
     numbered = {}
     for shard in shards:
         # others, as train-clean-00000-of-00001 beside train's own, are another split's
