@@ -15,7 +15,8 @@ from nanoencoder import metrics, paper, tasks
 from nanoencoder import settings as configs
 from nanoencoder.predictions import json_lines
 from nanoencoder.tasks import retrieval
-from nanoencoder.tasks.files import Field, read_files, read_hub
+from nanoencoder.tables import Field
+from nanoencoder.tasks.files import read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
 from test_tokenizer import DOCS, TOKENIZER, changed

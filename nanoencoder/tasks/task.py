@@ -10,7 +10,8 @@ from nanoencoder.files import blame
 from nanoencoder.metrics import OF_LABELS
 from nanoencoder.predictions import SCORED
 from nanoencoder.settings import check, free, of_rows, setting
-from nanoencoder.tasks.files import Field, Source
+from nanoencoder.tables import Field
+from nanoencoder.tasks.files import Source
 
 SPLITS = ('train', *SCORED)
 SCALARS = (str, int, float)     # what a file may hold as a text or a label; a bool is an int
