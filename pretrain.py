@@ -85,6 +85,11 @@ class Settings:
         return self.repeat * sum(steps for _, steps in self.phases)
 
     @property
+    def counted_sizes(self):
+        """The Sizes by which operations are counted: those of the model, if it is ours."""
+        return self.model
+
+    @property
     def held_out_objectives(self):
         """The objectives of held-out losses, each once: CLM and MLM always, so that all runs compare."""
         names = 'clm', 'mlm', *dict(self.phases)

@@ -12,8 +12,9 @@ sentence-transformers and finetune.py open. It has no pooler, which MLM does not
 A row is a stretch of a stream of documents, each of which ends with [SEP]; the encoder reads [CLS] in front
 of each of its segments, as it always has. It has no --dry_run, and needs pip install ".[peers]"."""
 import os
+import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,12 +31,13 @@ from torch.nn.parallel import DistributedDataParallel
 import pretrain
 from data import OBJECTIVES
 from model import Sizes
-from nanoencoder.files import blame, read_json
+from nanoencoder.files import blame, read_json, whole
 from nanoencoder.huggingface import fetch_weights, folder_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (check_encoder, import_transformers, pad_of, pad_texts, positions_of,
+from nanoencoder.peers import (check_encoder, check_ids, import_transformers, pad_of, pad_texts, positions_of,
                                read_settings, read_tokenizer, read_weights)
 from nanoencoder.pretraining import checkpoint, cost
+from nanoencoder.sentence_encoders import FILES as SENTENCE_FILES, read_modules
 from nanoencoder.settings import flat, parse, run_main
 from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
 
@@ -43,10 +45,11 @@ from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
 # parameters without a gradient, or have a head that reads more than one position.
 FAMILIES = ('albert', 'bert', 'camembert', 'deberta-v2', 'distilbert', 'electra', 'modernbert', 'mpnet',
             'roberta', 'xlm-roberta')
-# files that come with an encoder, beside config.json and weights
-TOKENIZER_FILES = ('tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
-                   'spiece.model', 'spm.model', 'sentencepiece*')
-SENTENCE_TRANSFORMER_FILES = ('modules.json', '*sentence*.json', '[0-9]*_*')
+# files that come with an encoder, beside its weights
+FILES = ('config.json', 'tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
+         'spiece.model', 'spm.model', 'sentencepiece*', *SENTENCE_FILES,
+         'README*', 'LICEN[CS]E*', 'NOTICE*', 'data_config.json')
+CAME_WITH = 'came_with'     # the folder, in a run's, of copies of these files
 # settings of pretrain.py that this model does not have, or has in its own config.json
 NOT_HERE = ('parallel', 'compile', 'recompute', 'fa3', 'initializer_range')
 
@@ -54,6 +57,16 @@ NOT_HERE = ('parallel', 'compile', 'recompute', 'fa3', 'initializer_range')
 @dataclass(frozen=True)
 class Settings(pretrain.Settings):
     """Those of pretrain.py. Sizes are the encoder's; new_head is for one that came without an output head."""
+    @property
+    def counted_sizes(self):
+        """Sizes of one of our models that takes as many operations: where ours has three matrices in an MLP,
+        all but ModernBERT's have two."""
+        folder = Path(self.out, self.name, CAME_WITH)
+        sizes = sizes_in(folder)
+        if read_json(folder / 'config.json')['model_type'] == 'modernbert':
+            return sizes
+        return replace(sizes, intermediate_size=round(sizes.intermediate_size * 2 / 3))
+
     @property
     def held_out_objectives(self):
         return [*dict.fromkeys(('mlm', *dict(self.phases)))]    # an encoder may be unable to do CLM
@@ -73,14 +86,12 @@ class MaskedLM(nn.Module):
     The head computes logits of the positions that have a target, and of no others: before each pass `forward`
     says which, in `target_places`, since a hook takes no arguments of ours. Dropout is off, as in our models.
 
-    meta    what meta.json says of the corpus; its bos token is [CLS]
-    beside  {path: bytes} of the files that belong to its weights, to be written beside them again"""
-    def __init__(self, inner, meta, beside):
+    meta  what meta.json says of the corpus; its bos token is [CLS]"""
+    def __init__(self, inner, meta):
         super().__init__()
         self.inner = inner.eval()
         self.cls_id = meta['bos_token_id']
         self.pad_id = pad_of(inner, meta['pad_token_id'])
-        self.beside = beside
         self.target_places = None       # in the padded batch
         inner.base_model.register_forward_hook(self.choose)
 
@@ -169,12 +180,14 @@ def take_weights(cfg, corpus):
     transformers = import_transformers()
     folder = folder_of(cfg.weights_from)
     check_family(folder)
-    fetch_weights(cfg.weights_from, folder)
+    source = folder
     if is_hub_id(cfg.weights_from):
-        below = [f'{pattern}/*' for pattern in SENTENCE_TRANSFORMER_FILES]
-        download(cfg.weights_from, [*TOKENIZER_FILES, *SENTENCE_TRANSFORMER_FILES, *below], folder.name)
+        source = f'{cfg.weights_from.partition("@")[0]}@{folder.name}'
+        of_modules = [f'{subfolder}/*' for _, subfolder in read_modules(folder) if subfolder]
+        download(cfg.weights_from, [*FILES, *of_modules], commit=folder.name)
     with one_line(folder):
-        theirs, _ = read_tokenizer(transformers, folder)
+        theirs, _ = read_tokenizer(transformers, folder, cfg.weights_from)
+        check_ids(theirs, read_settings(transformers, folder).vocab_size)
     tokenizer = load_tokenizer(str(folder))
     if tokenizer.fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder} has another tokenizer than the corpus {corpus.folder}; prepare one with '
@@ -182,27 +195,31 @@ def take_weights(cfg, corpus):
     if [*theirs.prefix, *theirs.suffix] != [tokenizer.ids['bos'], tokenizer.ids['eos']]:
         raise ValueError(f'{folder}: its tokenizer puts other tokens around a text than those that '
                          'tokenizer_config.json names as cls_token and sep_token')
+    fetch_weights(cfg.weights_from, folder)
     head = ' and a new output head' if cfg.new_head else ''
-    return checkpoint.Origin(folder, checkpoint.FRESH, f'weights from {folder}{head}; fresh optimizer')
+    return checkpoint.Origin(folder, checkpoint.FRESH, f'weights from {source}{head}; fresh optimizer')
 
 
 def start(cfg, corpus, world):
     """Make a run ready, as pretrain.start does."""
     origin = checkpoint.find_origin(cfg, corpus, world, take_weights)
     is_first = origin.state['step'] == 0
+    world.of_first(lambda: copy_files(origin.folder, Path(cfg.out, cfg.name, CAME_WITH), is_first))
     inner = open_inner(origin.folder, cfg.seed, new_head=cfg.new_head and is_first)
-    sizes = flat(sizes_of(origin.folder))
-    checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes,
-                                  'leave it out: sizes come with the encoder')
+    if is_first:
+        sizes = flat(sizes_in(origin.folder))
+        checkpoint.refuse_differences(f'{origin.folder}', sizes, flat(cfg), sizes,
+                                      'leave it out: sizes come with the encoder')
     positions = positions_of(inner)
     if cfg.context + 1 > positions:
         raise ValueError(f'context {cfg.context}: this encoder has {positions:,} positions, one of them '
                          '[CLS]\'s')
-    model = MaskedLM(inner, corpus.meta, files_beside(origin.folder))
+    model = MaskedLM(inner, corpus.meta)
     if any(OBJECTIVES[name].causal for name in dict(cfg.phases)):
         check_causal(model)
     model.to(world.device)
     optimizer = make_optimizer(model, cfg)
+    spare_embeddings(model, optimizer)
     checkpoint.read_moments(model, optimizer, origin)
     wrapped = model
     if world.size > 1:
@@ -211,39 +228,54 @@ def start(cfg, corpus, world):
     return model, wrapped, optimizer, origin.state, f'{origin.how}; {count:,} parameters'
 
 
-def files_beside(folder):
-    """{path in the folder: bytes} of the tokenizer's files and a sentence encoder's."""
-    found = {}
-    for pattern in TOKENIZER_FILES + SENTENCE_TRANSFORMER_FILES:
-        for path in folder.glob(pattern):
-            files = path.rglob('*') if path.is_dir() else [path]
-            found |= {file.relative_to(folder): file.read_bytes() for file in files if file.is_file()}
-    return found
+def spare_embeddings(model, optimizer):
+    """Have no embedding decay. A token or a position that no text reaches has no gradient: in 10,000 steps,
+    decay would leave 0.6 of what its encoder has learnt of it."""
+    decaying, spared, _ = optimizer.param_groups
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    spared['params'] += [p for p in decaying['params'] if id(p) in tables]
+    decaying['params'] = [p for p in decaying['params'] if id(p) not in tables]
+
+
+def copy_files(folder, target, is_first):
+    """Copy, to a folder of the run, what came with an encoder: the tokenizer's files, a sentence encoder's
+    modules, its card and licence. Checkpoints take it from there, so that what fails, fails before step 0."""
+    if target.exists() and not is_first:
+        return
+    paths = [path for pattern in FILES for path in folder.glob(pattern)]
+    for _, subfolder in read_modules(folder):
+        if subfolder:       # else the Transformer's, which is the folder itself
+            paths += Path(folder, subfolder).rglob('*')
+    with whole(target) as temporary:
+        for path in paths:
+            if path.is_file():
+                copy = temporary / path.relative_to(folder)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
 
 
 def write_model(folder, model, weights, objective, corpus, cfg):
     """Write the encoder, and beside it what came with it, into a new folder of a run."""
+    shutil.copytree(folder.parent / CAME_WITH, folder, dirs_exist_ok=True)
     with blame(f'{folder}: make room, then run the same command again', SafetensorError):
         model.inner.save_pretrained(folder)
     weights_file = folder / 'model.safetensors'     # which the library lets only its owner read
     content = weights_file.read_bytes()
     weights_file.unlink()
     weights_file.write_bytes(content)
-    for path, content in model.beside.items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_bytes(content)
 
 
 def sizes_of(weights):
-    """Return the Sizes of one of our models that takes as many operations as an encoder, by which they are
-    counted. Where ours has three matrices in an MLP, all but ModernBERT's have two."""
-    folder = folder_of(weights)
+    """Return the Sizes of an encoder, by its name or folder."""
+    return sizes_in(folder_of(weights))
+
+
+def sizes_in(folder):
+    """Return an encoder's sizes as those of a model of ours, which may have no RoPE and tie its head."""
     check_family(folder)
     with one_line(folder, 'transformers cannot read its config.json'):
         config = read_settings(import_transformers(), folder)
     width = getattr(config, 'intermediate_size', None) or config.hidden_dim     # DistilBERT's name
-    if config.model_type != 'modernbert':
-        width = round(width * 2 / 3)
     heads = config.num_attention_heads
     return Sizes(config.vocab_size, config.hidden_size, width, config.num_hidden_layers, heads, heads)
 

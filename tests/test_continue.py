@@ -1,4 +1,5 @@
 """examples/continue_encoder.py: other people's encoders, in our loop, beside a plain one of transformers."""
+import errno
 import shutil
 import time
 from types import SimpleNamespace
@@ -10,7 +11,8 @@ import torch.nn.functional as F
 import transformers
 
 import data
-from conftest import ROOT, Script, jsonl, log_lines, ran, refused_line, texts, torch_adamw, torchrun
+from conftest import (ROOT, Script, assert_near, jsonl, log_lines, ran, refused_line, run_script, texts,
+                      torchrun)
 from data import OBJECTIVES, Corpus, read_step
 from examples import continue_encoder
 from nanoencoder import files, prepare
@@ -61,12 +63,21 @@ def words(encoders, corpus, tmp_path):
     return words
 
 
+def adamw(model, lr):
+    """torch's, with our settings: embeddings, gains and biases have no weight decay."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    spared = [p for p in model.parameters() if p.ndim == 1 or id(p) in tables]
+    decaying = [p for p in model.parameters() if p.ndim == 2 and id(p) not in tables]
+    groups = [{'params': decaying, 'weight_decay': 0.1}, {'params': spared, 'weight_decay': 0.0}]
+    return torch.optim.AdamW(groups, lr, betas=(0.9, 0.95), eps=1e-5)
+
+
 def plain_losses(folder, corpus, cfg):
     """Losses of the same steps, a segment after [CLS] at a time, in a loop that anyone would write with
     transformers."""
     first = torch.tensor([corpus.meta['bos_token_id']])
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
-    optimizer = torch_adamw(model.parameters(), cfg.lr)
+    optimizer = adamw(model, cfg.lr)
     losses = []
     for step in range(cfg.total_steps):
         batches, count, _ = read_step(step, corpus, cfg)
@@ -144,18 +155,81 @@ def test_two_processes_learn_as_one_does(words, tmp_path):
 CAUSAL = dict(phases='(("clm", 2), ("mlm", 2))', val_rows=0)
 
 
-def test_what_came_with_the_encoder_is_written_as_it_was_read(encoders, tmp_path):
-    """At the start, so that nothing hangs on what becomes of its folder before the first checkpoint."""
-    began = shutil.copytree(encoders('bert'), tmp_path / 'began')
-    (began / '1_Pooling').mkdir()
-    (began / '1_Pooling/config.json').write_text('{}')
-    inner = transformers.AutoModelForMaskedLM.from_pretrained(began)
-    model = SimpleNamespace(inner=inner, beside=continue_encoder.files_beside(began))
-    written = tmp_path / 'written'
-    written.mkdir()
-    continue_encoder.write_model(written, model, {}, 'mlm', None, None)
-    for name in ('tokenizer.json', 'tokenizer_config.json', '1_Pooling/config.json'):
-        assert (written / name).read_bytes() == (began / name).read_bytes()
+@pytest.fixture
+def sentence_encoder(encoders, tmp_path):
+    """A folder that sentence-transformers wrote, with what its repository holds beside."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+    modules = [Transformer(str(encoders('bert')), max_seq_length=12), Pooling(32, pooling_mode='cls'),
+               Dense(32, 8), Normalize()]
+    folder = tmp_path / 'sentences'
+    SentenceTransformer(modules=modules, prompts={'query': 'query: '}, device='cpu').save(str(folder))
+    shutil.copy(encoders('bert') / 'model.safetensors', folder)     # with an output head
+    (folder / '2_Dense/more/deep').mkdir(parents=True)
+    for path in ('2_Dense/more/deep/notes.txt', 'LICENSE', 'data_config.json', '2024_backup/old.bin',
+                 'my_sentences.json', 'tokenizer_old/vocab.txt'):
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(path)
+    return folder
+
+
+def test_what_came_with_the_encoder_is_written_as_it_was_read(sentence_encoder, words, tmp_path):
+    """Modules in folders of folders, the card and the licence; nothing that modules.json does not name."""
+    from sentence_transformers import SentenceTransformer
+    theirs = SentenceTransformer(str(sentence_encoder), device='cpu')
+    card = (sentence_encoder / 'README.md').read_bytes()
+    ran(SCRIPT, *words('bert', steps=2, weights_from=sentence_encoder, lr=0))
+    saved = tmp_path / 'out/run/2'
+    for name in ('tokenizer.json', 'tokenizer_config.json', 'modules.json', '1_Pooling/config.json',
+                 '2_Dense/model.safetensors', '2_Dense/more/deep/notes.txt', 'sentence_bert_config.json',
+                 'config_sentence_transformers.json', 'README.md', 'LICENSE', 'data_config.json'):
+        assert (saved / name).read_bytes() == (sentence_encoder / name).read_bytes(), name
+    assert not {'2024_backup', 'my_sentences.json', 'tokenizer_old'} & {path.name for path in saved.iterdir()}
+    ours = SentenceTransformer(str(saved), device='cpu')
+    assert [*map(type, ours)] == [*map(type, theirs)]
+    assert (ours.max_seq_length, ours.prompts) == (12, theirs.prompts)
+    texts = ['the array of floats ' * 9, 'a']
+    assert_near(ours.encode(texts), theirs.encode(texts))       # at a learning rate of 0
+
+    (saved / 'README.md').write_bytes(card + b'and mine')       # a card is its owner's to edit
+    shutil.rmtree(sentence_encoder)
+    ran(SCRIPT, *words('bert', steps=4, decay_steps=0, warmup_steps=0, weights_from=saved, name='again'))
+    assert (tmp_path / 'out/again/4/README.md').read_bytes() == card + b'and mine'
+
+
+def test_what_cannot_be_copied_fails_before_the_first_step(sentence_encoder, words, tmp_path, monkeypatch):
+    """With save_every 0 a run would find out when it is done. Half of the files are no folder of a run."""
+    copyfile = shutil.copyfile
+
+    def full(source, target):
+        if source.name == 'notes.txt':
+            raise OSError(errno.ENOSPC, 'No space left on device', str(target))
+        copyfile(source, target)
+    monkeypatch.setattr(continue_encoder.shutil, 'copyfile', full)
+    command = SCRIPT, *words('bert', weights_from=sentence_encoder, save_every=0)
+    assert 'notes.txt' in run_script(*command).stderr
+    assert not [*(tmp_path / 'out/run').glob('*')]
+    (sentence_encoder / '2_Dense').rename(sentence_encoder / 'elsewhere')
+    (sentence_encoder / 'modules.json').write_text('[{"type": "a.Dense", "path": "../2_Dense"}]')
+    refused_line("modules.json: '../2_Dense' is not in this folder", *command)
+
+
+def test_positions_that_no_text_reaches_keep_what_they_have_learnt(words, encoders, tmp_path):
+    """And the record says the sizes that the encoder has, while its operations are counted with two matrices
+    in an MLP."""
+    ran(SCRIPT, *words('bert', lr=0.1, weight_decay=0.9, val_rows=0))
+    saved = tmp_path / 'out/run/5'
+    before, after = (
+        transformers.BertModel.from_pretrained(folder).embeddings.position_embeddings.weight
+        for folder in (encoders('bert'), saved))
+    assert torch.equal(before[65:], after[65:])
+    assert not torch.equal(before[:65], after[:65])
+    assert files.read_json(tmp_path / 'out/run/config.json')['intermediate_size'] == 48
+    flops = files.read_json(saved / 'state.json')['pretraining']['flops']
+    layers = 2 * (4 * 32 * 32 + 2 * 32 * 48)        # their weights: q, k, v, o and the MLP
+    attended = 4 * 2 * 32 * 64
+    head = 2 * 32 * 900 * 0.4
+    assert flops == pytest.approx(5 * 4 * 64 * 3 * (2 * layers + attended + head), rel=0.2)
 
 
 def test_cls_and_sep_stand_around_a_text_whatever_else_there_is(encoders, tmp_path):
@@ -203,10 +277,18 @@ def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path)
     refused_line('ignores a causal mask', SCRIPT, *words('mpnet', name='b', **CAUSAL))
     rewrite(is_decoder=True)(decoder)
     rewrite(model_type='bert')(decoder)
-    refused('is_decoder or causal is true', weights_from=decoder, name='decoder')
+    refused('is_causal or causal is true', weights_from=decoder, name='decoder')
     other = shutil.copytree(encoders('bert'), tmp_path / 'other')
     byte_level().save_pretrained(other)
     refused('has another tokenizer than the corpus', weights_from=other, name='other')
+    added = shutil.copytree(encoders('bert'), tmp_path / 'added')
+    tokenizer = transformers.AutoTokenizer.from_pretrained(added)
+    tokenizer.add_tokens([f'new{k}' for k in range(900)])
+    tokenizer.save_pretrained(added)
+    ran('data.py', f'--path={corpus.parent}/texts.jsonl', f'--tokenizer={added}', '--val_permille=200',
+        f'--out={tmp_path}/more')
+    refused(r'its tokenizer has \d+ ids more than the 900 embeddings; .*resize_token_embeddings',
+            weights_from=added, corpus=tmp_path / 'more', name='added')
 
 
 @pytest.mark.parametrize('vocabulary, begins', [

@@ -98,7 +98,8 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
             folder.mkdir()
             write_model(folder, model, weights, objective_at(step - 1, cfg), corpus, cfg)
             (folder / huggingface.MOMENTS).write_bytes(to_bytes(moments))
-            files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+            files = [path for path in sorted(folder.iterdir())
+                     if path.is_file() and not path.name.startswith('README')]  # its owner may edit it
             digests = {path.name: sha256(path) for path in files}
             write_sealed(folder / 'state.json', state | {'sha256': digests})
         remove_older(run, cfg)

@@ -41,7 +41,7 @@ def flops_per_token(cfg, objective):
     if OBJECTIVES[objective].causal:
         attended /= 2
     targets = OBJECTIVES[objective].expected_targets(cfg)
-    return count_flops(cfg.model, 1, targets, attended)
+    return count_flops(cfg.counted_sizes, 1, targets, attended)
 
 
 def flops_until(cfg, step, first=0):
