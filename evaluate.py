@@ -50,8 +50,8 @@ LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # 
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
     protocol: str = setting('standard', choices=NOTES)   # paper: the authors'
-    models: tuple = ()                  # only these, in this order
-    datasets: tuple = ()                # only these
+    models: tuple = setting((), of=str)     # only these, in this order
+    datasets: tuple = setting((), of=str)   # only these
     published: bool = False             # the paper's numbers beside ours
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose

@@ -38,7 +38,7 @@ from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.sentence_encoders import read_pooling
-from nanoencoder.settings import check_value, free, is_full, parse, run_main, setting
+from nanoencoder.settings import free, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, pack
 from nanoencoder.tasks.models import (Scoring, check_export, describe, print_prompts, reading_length,
                                       save_encoder, saved_folder)
@@ -56,8 +56,8 @@ class Settings(tasks.Task, Scoring):
     # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
     seed: int = setting(0, 0)                         # of the head's weights and the order of the data
-    lrs: tuple = free((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4))  # of --grid
-    seeds: tuple = free((0, 1, 2, 3, 4))                     # of --grid
+    lrs: tuple = free((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), 0, of=float)  # of --grid
+    seeds: tuple = free((0, 1, 2, 3, 4), 0, of=int)                       # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))     # muon: on layers' matrices
@@ -77,10 +77,6 @@ class Settings(tasks.Task, Scoring):
             raise ValueError(f'name must be that of a folder, not {self.name!r:.80}')
         if not re.fullmatch(r'[\w.-]*', self.variant):
             raise ValueError(f'variant must be letters that may follow a name, not {self.variant!r:.80}')
-        for lr in self.lrs:
-            check_value('lrs', float, lr, 0)
-        for seed in self.seeds:
-            check_value('seeds', int, seed, 0)
         if self.save_model and (self.causal or self.layers >= 0):
             raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
 

@@ -53,7 +53,8 @@ class Sizes:
                 value = float(value)
                 object.__setattr__(self, name, value)
             if type(value) is not field.type:
-                raise ValueError(f'{name} takes {field.type.__name__}, not {type(value).__name__} {value!r}')
+                raise ValueError(f'{name} takes {field.type.__name__}, not {type(value).__name__} '
+                                 f'{value!r:.80}')
             least = 0 if name in ('head_dim', 'rms_norm_eps') else 1
             if field.type in (int, float) and not least <= value < math.inf:
                 raise ValueError(f'{name} must be at least {least}, not {value}')
@@ -70,7 +71,7 @@ class Sizes:
         numbers = [x for x in scaling if type(x) in (int, float) and x > 0]
         if scaling and not (len(scaling) == len(numbers) == 4 and scaling[1] < scaling[2]):
             raise ValueError('rope_scaling must be () or (factor, low frequency factor, high frequency '
-                             f'factor, original context), not {scaling!r}')
+                             f'factor, original context), not {scaling!r:.80}')
 
     @property
     def head_size(self):

@@ -45,7 +45,8 @@ class Settings:
     cut_rows: bool = True           # each row in two, at a uniform place: segments of 12 to 2,036, mean 1,024
     rows_per_step: int = setting(1_152, 1)  # of all processes: 192 GPUs x 6 = 2,359,296 tokens (appendix A)
     mask_ratio: float = setting(0.4, 1e-9, 1)  # of MLM and MNTP; the paper's choice for 610M, from 0.2 to 0.5
-    mask_replace: tuple = (1.0, 0.0, 0.0)  # masked tokens become mask, random, stay; BERT: 0.8, 0.1, 0.1
+    # shares of masked tokens that become mask, random, stay; BERT: 0.8, 0.1, 0.1
+    mask_replace: tuple = setting((1.0, 0.0, 0.0), 0, 1, of=float)
     first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts after its parent's
     initializer_range: float = setting(0.02, 0)  # standard deviation of the initial weights
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
@@ -53,8 +54,8 @@ class Settings:
     optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on layers' matrices
     matrix_lr_ratio: float = setting(0.0, 0)  # of layers' matrices, times lr; 0: 1, with Muon 6.7
     lr: float = setting(5e-4, 0)    # at its peak
-    warmup_steps: int = setting(2_000, 0)  # or a share of all steps, such as 0.05
-    decay_steps: int = setting(2_000, 0)  # the last ones, or a share; 2,000 at every length in the paper
+    warmup_steps: int = setting(2_000, 0, is_share=True)  # or a share of all steps, such as 0.05
+    decay_steps: int = setting(2_000, 0, is_share=True)  # the last; the paper's is 2,000 at every length
     weight_decay: float = setting(0.1, 0)  # on matrices only
     beta1: float = setting(0.9, 0, 1 - 1e-9)
     beta2: float = setting(0.95, 0, 1 - 1e-9)
@@ -67,7 +68,7 @@ class Settings:
     val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0, also later: no validation
     val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
     save_every: int = free(1_000, 0)  # steps; 0: only at the end
-    save_at: tuple = free(())       # steps whose checkpoints are always kept
+    save_at: tuple = free((), of=int)  # steps whose checkpoints are always kept
     keep: int = free(2, 1)          # newest other checkpoints kept
     parallel: str = free('ddp', choices=('ddp', 'fsdp'))  # fsdp shards weights, gradients and optimizer
     device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))  # auto: cuda, else mps, else cpu
@@ -109,15 +110,15 @@ class Settings:
     def __post_init__(self):
         if is_phase(self.phases):    # a single pair, as --phases='("mlm", 10)' gives it
             object.__setattr__(self, 'phases', (self.phases,))
+        check(self)    # each setting by itself
         if not self.phases or not all(map(is_phase, self.phases)):
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
-                             f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r}')
+                             f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r:.80}')
         object.__setattr__(self, 'matrix_lr_ratio', ratio_of(self))
         for name in ('warmup_steps', 'decay_steps'):
             steps = getattr(self, name)
             if type(steps) is float and 0 < steps < 1:    # a share of all steps
                 object.__setattr__(self, name, round(steps * self.total_steps))
-        check(self)    # each setting by itself
 
         # those that depend on each other
         for name in ('decay_steps', 'warmup_steps'):
@@ -128,11 +129,12 @@ class Settings:
         if self.cut_rows and self.context < 2 * SHORTEST:
             raise ValueError(f'context must be at least {2 * SHORTEST} to cut rows, not {self.context}')
         shares = self.mask_replace
-        if len(shares) != 3 or min(shares) < 0 or not math.isclose(sum(shares), 1):
-            raise ValueError(f'mask_replace must be three shares that sum to 1, not {shares!r}')
+        if len(shares) != 3 or not math.isclose(sum(shares), 1):
+            raise ValueError(f'mask_replace must be three shares that sum to 1, not {shares!r:.80}')
 
         if not self.name.strip() or '/' in self.name or self.name.startswith('.'):
-            raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r}; set --name')
+            raise ValueError(f'name must be that of a folder in {self.out}, not {self.name!r:.80}; '
+                             'set --name')
         if self.branch_from and self.weights_from:
             raise ValueError('branch_from excludes weights_from: a branch has its parent\'s')
         if self.new_head and (not self.weights_from or self.model.tie_word_embeddings):
@@ -144,7 +146,7 @@ def is_phase(pair):
     if type(pair) is not tuple or len(pair) != 2:
         return False
     objective, steps = pair
-    return objective in OBJECTIVES and type(steps) is int and steps > 0
+    return objective in [*OBJECTIVES] and type(steps) is int and steps > 0
 
 
 ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measured, and stop'),

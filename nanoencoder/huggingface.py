@@ -245,11 +245,11 @@ def read_rope(config):
     for stated in (beside, config.get('rope_scaling'), config.get('rope_parameters')):
         for name, value in (stated or {}).items():
             if isinstance(value, dict):
-                raise ValueError(f'rope_parameters must be the same for all layers, not {stated!r}')
+                raise ValueError(f'rope_parameters must be the same for all layers, not {stated!r:.80}')
             if name == 'type':      # an old name
                 name = 'rope_type'
             if value is not None and rope.setdefault(name, value) != value:
-                raise ValueError(f'{name} = {rope[name]!r} and {value!r} contradict each other, in '
+                raise ValueError(f'{name} = {rope[name]!r:.80} and {value!r:.80} contradict each other, in '
                                  'rope_scaling, in rope_parameters or next to them; leave the wrong one out')
     return {'rope_type': 'default'} | rope
 
@@ -261,7 +261,7 @@ def check_supported(config):
         value = config.get(name)
         if value not in supported:
             only = ' or '.join(map(repr, supported))
-            raise ValueError(f'{name} = {value!r} is not supported, only {only}')
+            raise ValueError(f'{name} = {value!r:.80} is not supported, only {only}')
     if config['model_type'] in ENCODERS and config.get('is_causal'):
         raise ValueError('is_causal is true, but this family is of encoders, and transformers would read '
                          'only texts without padding causally; leave it out')
@@ -271,7 +271,7 @@ def check_supported(config):
     window = config.get('sliding_window', 4_096)
     is_used = config['model_type'] == 'mistral' or config.get('use_sliding_window') and not layers
     if is_used and window is not None:
-        raise ValueError(f'sliding_window {window!r} is not supported, only null')
+        raise ValueError(f'sliding_window {window!r:.80} is not supported, only null')
 
 
 def weight_files(folder):

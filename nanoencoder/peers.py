@@ -105,7 +105,7 @@ def open_encoder(cfg):
     if family in FAMILIES:
         return open_checkpoint(name, weights=False)
     if family not in FAMILIES_OF_PEERS:
-        raise ValueError(f'{folder}: model_type {family!r} is neither one of ours, decoders among them '
+        raise ValueError(f'{folder}: model_type {family!r:.80} is neither one of ours, decoders among them '
                          f'({", ".join(FAMILIES)}), nor an encoder that transformers opens for us '
                          f'({", ".join(FAMILIES_OF_PEERS)})')
     with one_line(folder):

@@ -30,14 +30,19 @@ NAMES_ELSEWHERE = {
     'n_head': 'num_attention_heads', 'n_embd': 'hidden_size'}
 # from when AdamW had no such setting; read like the new one
 OLD_NAMES = {'muon_lr_ratio': 'matrix_lr_ratio'}
+TOO_DEEP = RecursionError, MemoryError      # what Python's parser says of thousands of signs or brackets
 
 
 def setting(default, low=-inf, high=inf,
-            choices=(),
+            choices=(), of=None, is_share=False,
             fixes='numbers'):
-    """Declare a field of a dataclass with its range, ends included, or its choices. `fixes` says what another
-    value would change: a run's 'numbers', the 'rows' it reads (compared by sha256), or 'nothing'."""
-    metadata = {'low': low, 'high': high, 'choices': choices, 'fixes': fixes}
+    """Declare a field of a dataclass with its range, ends included, or its choices.
+
+    of        the type of each entry of a tuple; the range is then the entries'
+    is_share  whether a number of steps may be a share of all steps instead, a float between 0 and 1
+    fixes     what another value would change: a run's 'numbers', the 'rows' it reads (compared by sha256), or
+              'nothing'"""
+    metadata = {'low': low, 'high': high, 'choices': choices, 'of': of, 'is_share': is_share, 'fixes': fixes}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -58,12 +63,18 @@ def check(cfg):
 
 
 def check_value(name, wanted, value, low=-inf, high=inf,
-                choices=(), fixes=''):
-    """ValueError unless a value has the wanted type and is in its range. An int may stand for a float."""
+                choices=(), of=None, is_share=False, fixes=''):
+    """ValueError unless a value has the wanted type and is in its range. An int may stand for a float. The
+    other arguments are those of `setting`."""
+    if is_share and type(value) is float and 0 < value < 1:
+        return
     if type(value) is not wanted and (type(value), wanted) != (int, float):
         raise ValueError(f'{name} takes {wanted.__name__}, not {type(value).__name__} {value!r:.80}')
     if choices and value not in choices:
         raise ValueError(f'{name} is {limits_in_words(choices=choices)}, not {value!r:.80}')
+    if of:
+        for part in value:
+            check_value(name, of, part, low, high)
     if wanted not in (int, float):
         return
 
@@ -72,7 +83,7 @@ def check_value(name, wanted, value, low=-inf, high=inf,
         raise ValueError(f'{name} must be {limits}, not {value!r:.80}')
 
 
-def limits_in_words(low=-inf, high=inf, choices=(), fixes=''):
+def limits_in_words(low=-inf, high=inf, choices=(), **_):
     """Say which values a setting takes, of those of its type: '' if it takes all."""
     if choices:
         return f'one of {", ".join(filter(None, choices))}'
@@ -123,8 +134,8 @@ def as_tuple(value):
     return tuple(as_tuple(part) for part in value)
 
 
-def read(path):
-    """Read a config file and its base: {name: (value, 'file:line')}."""
+def read(path, above=()):
+    """Read a config file and its base: {name: (value, 'file:line')}. `above` are the files that name it."""
     path = Path(path)
     try:
         text = path.read_text(encoding='utf-8-sig')
@@ -132,33 +143,38 @@ def read(path):
     except OSError as error:
         raise ValueError(f'{path}: cannot read this config: {error}') from None
     except SyntaxError as error:
-        raise ValueError(f'{path}:{error.lineno}: not valid Python: {error.text!r}') from None
+        what = error.text or error.msg
+        raise ValueError(f'{path}:{error.lineno}: not valid Python: {what!r:.80}') from None
+    except (ValueError, *TOO_DEEP) as error:
+        raise ValueError(f'{path}: not valid Python: {error}') from None
 
     inherited = {}
     chosen = {}
     for statement in statements:
         where = f'{path}:{statement.lineno}'
-        name, value = read_statement(statement, where)
+        name, value = read_statement(statement, where, ast.get_source_segment(text, statement))
         if name in chosen:
             raise ValueError(f'{where}: {name} is set twice, first at {chosen[name][1]}')
         if name != 'base':
             chosen[name] = value, where
-        elif statement is statements[0]:
-            inherited = read(path.parent / value)
-        else:
+        elif statement is not statements[0] or type(value) is not str:
             raise ValueError(f'{where}: `base` names a file, on the first line')
+        elif path.resolve() in above:
+            raise ValueError(f'{where}: the base of this file leads back to it')
+        else:
+            inherited = read(path.parent / value, (*above, path.resolve()))
     return inherited | chosen
 
 
-def read_statement(statement, where):
+def read_statement(statement, where, source):
     """The (name, value) of a `name = value` line. ValueError for any other line, and for a key set twice."""
     try:
         target, = statement.targets
         name = OLD_NAMES.get(target.id, target.id)
         value = ast.literal_eval(statement.value)
-    except (AttributeError, ValueError, TypeError):
+    except (AttributeError, ValueError, TypeError, *TOO_DEEP):
         raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: '
-                         f'nothing is computed in a config; not {ast.unparse(statement)!r:.80}') from None
+                         f'nothing is computed in a config; not {source!r:.80}') from None
     for table in ast.walk(statement):
         if isinstance(table, ast.Dict):
             keys = [ast.unparse(key) for key in table.keys]
@@ -180,7 +196,8 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
         print(describe(cls, actions))
         sys.exit()
 
-    types = {name: entry.type for name, entry in leaves(cls).items()}
+    entries = leaves(cls)
+    types = {name: entry.type for name, entry in entries.items()}
     given = {}      # {name: (value, where it was set)}
     if arguments and not arguments[0].startswith('-'):
         given = read(arguments.pop(0))
@@ -196,9 +213,8 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
             chosen[name] = values.pop(name, default)
             if chosen[name] != default:
                 check_value(name, type(default), chosen[name], *limits)
-        for name, value in values.items():
-            if types[name] in (str, tuple):   # `inherit` reads them
-                check_value(name, types[name], value)
+        for name, value in values.items():      # before `inherit` and the class compute with them
+            check_value(name, types[name], value, **entries[name].metadata)
         return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
     except ValueError as error:     # begins with a setting's name
         name = str(error).split(' ')[0]
@@ -239,7 +255,7 @@ def read_value(name, wanted, text):
         return text
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, *TOO_DEEP):
         if wanted is tuple and re.fullmatch(r'[\w.-]+(,[\w.-]+)*', text):
             return tuple(text.split(','))   # tiny-clm,tiny-mlm40
         raise ValueError(f'--{name}: {text!r:.80} is no {wanted.__name__}') from None
@@ -259,7 +275,7 @@ def with_home(value):
 
 def check_name(name, types, where):
     if name not in types:
-        raise ValueError(f'{where}: unknown setting {name!r}{nearest(name, types)}')
+        raise ValueError(f'{where}: unknown setting {name!r:.80}{nearest(name, types)}')
 
 
 def nearest(name, options):

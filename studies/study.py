@@ -73,13 +73,13 @@ class Study:
     corpus: dict = setting({})          # settings of data.py
     every_run: dict = setting({})       # settings of pretrain.py that all rows share
     runs: dict = setting({})            # {row: its settings of pretrain.py}; see studies/study.py
-    seeds: tuple = (0,)                 # of pretraining, one after the other
+    seeds: tuple = setting((0,), 0, of=int)     # of pretraining, one after the other
     every_task: dict = setting({})      # what all entries of tasks share
-    tasks: tuple = ()                   # models, lrs and settings of finetune.py; see studies/study.py
+    tasks: tuple = setting((), of=dict)     # models, lrs and settings of finetune.py; see studies/study.py
     finetuning_seeds: int = setting(3, 1, 10)   # 10 s + 0, 1, 2 of pretraining seed s, the same for all rows
     contrasts: dict = setting({})       # {name: rule, weights, datasets}; see studies/study.py
     ladder: dict = setting({})          # {arm: (its rows, by length)}, a line each in the figure
-    shown: tuple = ()                   # datasets in the figure of the ladder; all if empty
+    shown: tuple = setting((), of=str)      # datasets in the figure of the ladder; all if empty
     rules: int = setting(2, 1, 2)       # of its page; 1: as the first studies were frozen
 
     def __post_init__(self):
@@ -104,9 +104,9 @@ class Study:
             try:
                 add(name, entry)
             except KeyError as error:
-                raise ValueError(f'{table} {name!r}: has no {error}') from None
+                raise ValueError(f'{table} {name!r:.80}: has no {error}') from None
             except (AttributeError, TypeError, ValueError) as error:
-                raise ValueError(f'{table} {name!r}: {error}') from None
+                raise ValueError(f'{table} {name!r:.80}: {error}') from None
 
     def add_row(self, name, entry):
         if name == 'untrained':
@@ -133,7 +133,7 @@ class Study:
         if begins != 'branch_from' and (not parent or '/' in parent):
             return '', 0
         if parent not in self.rows:
-            raise ValueError(f'{begins}: no row {parent!r} above this one{nearest(parent, self.rows)}')
+            raise ValueError(f'{begins}: no row {parent!r:.80} above this one{nearest(parent, self.rows)}')
         above = self.rows[parent].phases
         step = int(number or len(above))
         is_shared = step < len(phases) and above[:step] == phases[:step]
@@ -182,7 +182,7 @@ class Study:
     def check_model(self, name):
         """Return (row, step) of a model's name. ValueError if there is none."""
         if name not in self.models:
-            raise ValueError(f'no row {name!r}{nearest(name, self.models)}')
+            raise ValueError(f'no row {name!r:.80}{nearest(name, self.models)}')
         return self.models[name]
 
     def run(self, row, seed, *step):

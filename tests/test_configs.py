@@ -1,5 +1,6 @@
 """Settings: what files and command lines may say, and what they are told when they may not."""
 import ast
+import itertools
 import os
 import runpy
 import sys
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+import evaluate
 import finetune
+import minimal_pairs
 import pretrain
 from conftest import ROOT, refused, run_process
 from nanoencoder import prepare
@@ -24,6 +27,8 @@ class Example:
     phases: tuple = ()
     share: float = setting(0.5, 0, 1)
     mode: str = setting('a', choices=('a', 'b'))
+    numbers: tuple = setting((), 0, of=int)
+    portion: int = setting(3, 1, is_share=True)
 
     def __post_init__(self):
         check(self)
@@ -72,6 +77,16 @@ def test_a_tilde_before_a_path_is_the_home_folder(tmp_path, monkeypatch):
     ('share = 1.5\n', 'run.py:1.*share must be from 0 to 1, not 1.5'),
     ('parts = 1\n', "run.py:1: unknown setting 'parts'"),     # it is an action
     ('base = "absent.py"\n', 'absent.py.*No such file'),
+    ('base = 7\n', 'run.py:1: `base` names a file'),
+    ('base = "run.py"\n', 'run.py:1: the base of this file leads back to it'),
+    (f'steps = {"-" * 5_000}1\n', 'run.py: not valid Python'),
+    (f'steps = {"-" * 500}"1"\n', 'run.py:1.*a value is a literal: nothing is computed'),
+    ('name = "\0"', 'run.py.*not valid Python.*null byte'),
+    (['--steps=' + '-' * 5_000 + '1'], "--steps: '-+ is no int"),
+    (['--phases={[1]}'], '--phases: .* is no tuple'),
+    (['--numbers=(1, "x")'], "--numbers: numbers takes int, not str 'x'"),
+    (['--numbers=(1, -2)'], '--numbers: numbers must be at least 0, not -2'),
+    (['--portion=1.5'], '--portion: portion takes int, not float 1.5'),
     (['--stepz=3'], "'stepz'.*'steps'"),
     (['--steps=3', '--steps=3'], '--steps.*twice'),
     (['--steps'], '--steps='),
@@ -137,6 +152,23 @@ def test_every_config_of_the_repository_parses():
         parse(pretrain.Settings, [str(path)], inherit=lambda values: {'name': 'after its weights'})
     for path in sorted((ROOT / 'configs/corpora').glob('*.py')):
         parse(prepare.Settings, [str(path)])
+
+
+@pytest.mark.parametrize('settings, words', [
+    (pretrain.Settings, ['--name=x']),
+    (finetune.Settings, ['configs/tasks/docs_tc.py', '--model=x']),
+    (minimal_pairs.Settings, ['configs/minimal_pairs/blimp.py', '--model=x']),
+    (prepare.Settings, []),
+    (evaluate.Settings, [])], ids=lambda value: getattr(value, '__module__', ''))
+def test_every_setting_answers_a_value_of_a_wrong_kind_with_one_short_line(settings, words):
+    """A value of another type, within a tuple too, on a command line; 80 characters of it at most."""
+    wrong = ('None', '-1', '1e999', '1.5', '"x"', '{}', '(1.5,)', '("x",)', '([],)', '([], 5)', '(1, 2, 3)',
+             '("a", 0, 0)', '{[1]}', str(('x',) * 200))
+    for name, value in itertools.product(leaves(settings), wrong):
+        try:
+            parse(settings, [*words, f'--{name}={value}'])
+        except ValueError as error:
+            assert leaves(settings)[name].type is str or len(str(error)) < 400
 
 
 def test_torchrun_passes_every_setting_on():

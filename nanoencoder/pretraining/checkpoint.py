@@ -223,7 +223,7 @@ def refuse_differences(what, before, now, names, advice):
     for name in names:
         was = before.get(name)
         if was != now[name]:
-            raise ValueError(f'{what} has {name} = {was!r}, this run {now[name]!r}; {advice}')
+            raise ValueError(f'{what} has {name} = {was!r:.80}, this run {now[name]!r:.80}; {advice}')
 
 
 def check_branch(folder, state, cfg, numbers):

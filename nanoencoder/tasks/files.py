@@ -21,7 +21,7 @@ class Source:
     data: str = free('')           # a folder of local files, read instead of the hub
     made_by: str = free('')        # the command that writes that folder
     # files of a word a line
-    columns: tuple = of_rows(())   # of word and tag, from 0
+    columns: tuple = of_rows((), of=int)   # of word and tag, from 0
     words: str = of_rows('tokens')  # what these columns are called elsewhere
     tags: str = of_rows('tags')
     max_length: int = setting(0, 0)     # tokens of a text; 0: as the authors, round(0.99 x the context)

@@ -98,7 +98,7 @@ def check_export(kind, sizes):
         for name in ('query', 'document'):
             template = getattr(kind.task, name)
             if not template.endswith('}'):
-                raise ValueError(f'{name} {template!r} must end with a column to be saved as a prompt')
+                raise ValueError(f'{name} {template!r:.80} must end with a column to be saved as a prompt')
 
 
 def save_encoder(cfg, base, data, encoder, folder):

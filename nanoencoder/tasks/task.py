@@ -30,17 +30,17 @@ class Task(Source):
     # SC, TC
     metric: str = setting('accuracy', choices=OF_LABELS)    # of SC; a correlation makes it a regression
     label: str = of_rows('label')      # column of SC
-    labels: tuple = of_rows(())        # in the order of their numbers; empty: train's, sorted
+    labels: tuple = of_rows((), of=str)  # in the order of their numbers; empty: train's, sorted
     label_map: tuple = of_rows(())     # ((in the file, meant), ...): applied and counted
     unlabelled: tuple = of_rows(())    # what stands where there is no label, as ("-", -1): left out, counted
     scheme: str = of_rows('IOB2', choices=('IOB2', 'plain'))  # of TC's tags; plain: as of POS
     # IR
     query: str = of_rows('Query: {text}')  # templates of the columns text and title
     document: str = of_rows('Document: {text}')
-    pair: tuple = of_rows(('Query: {query}', 'Document: {positive}'))  # of a row that is a pair
+    pair: tuple = of_rows(('Query: {query}', 'Document: {positive}'), of=str)  # of a row that is a pair
     pairs: str = of_rows('')           # hub dataset of training pairs; empty: `train`
     qrels: str = of_rows('')           # hub dataset of judgements; empty: the source's qrels/
-    score_on: tuple = free(())     # configs of tasks that the model is scored on as well
+    score_on: tuple = free((), of=str)  # configs of tasks that the model is scored on as well
     judged_only: bool = of_rows(False)  # only documents judged in a split, as in the paper
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
     # all
@@ -53,7 +53,7 @@ class Task(Source):
 
         def require(name, is_good, wanted):
             if not is_good:
-                raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r}')
+                raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r:.80}')
         require('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder')
         require('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given')
         are_columns = all(type(column) is int and column >= 0 for column in self.columns)
