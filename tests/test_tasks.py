@@ -8,6 +8,7 @@ import re
 import datasets
 import numpy as np
 import pytest
+import tokenizers
 
 import finetune
 from conftest import LLAMA3, ROOT, jsonl, refused, refused_line, replace
@@ -224,6 +225,21 @@ TAGGING = tasks.kind_of(tasks.Task(kind='TC', dataset='d', source='x'))
 QUESTIONS = tasks.kind_of(task('squad'))
 
 
+def wordpiece(folder):
+    """A tokenizer as BERT's, which knows two words."""
+    names = ['[UNK]', '[CLS]', '[SEP]', '[PAD]', '[MASK]', 'bob', 'fell']
+    ids = {name: k for k, name in enumerate(names)}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token='[UNK]'))
+    backend.normalizer = tokenizers.normalizers.BertNormalizer()
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = tokenizers.processors.BertProcessing(('[SEP]', 2), ('[CLS]', 1))
+    backend.add_special_tokens(names[:5])
+    backend.save(f'{folder}/tokenizer.json')
+    roles = {f'{role}_token': f'[{role.upper()}]' for role in ('cls', 'sep', 'pad', 'mask')}
+    (folder / 'tokenizer_config.json').write_text(json.dumps(roles))
+    return load_tokenizer(str(folder))
+
+
 def what_is_read(tokenizer, text):
     return tokenizer.decode(tokenizer.encode(text)).strip()
 
@@ -310,7 +326,7 @@ def test_lone_surrogates_do_not_shift_what_follows(tmp_path):
     check_questions([QUESTIONS.make_row(row, None, 'row 0')], TOKENIZER)
 
 
-def test_truncation_is_counted():
+def test_truncation_is_counted(tmp_path):
     tags = ['O'] * 3 + ['B-CODE'] + ['I-CODE'] * 16 + ['B-CODE', 'O'] * 5
     rows = [{'words': ['word'] * 30, 'tags': tags}]
     (example,), lost = examples_of(TAGGING, rows, ('O', 'B-CODE', 'I-CODE'), TOKENIZER, 11)
@@ -319,6 +335,11 @@ def test_truncation_is_counted():
     num_read = example.words.max() + 1
     assert 4 < num_read < 20
     assert lost == dict(texts=1, words=30 - num_read, entities=6)  # one is cut through
+
+    # words that a normalizer deletes, as BERT's does with soft hyphens and controls, are as little read
+    rows = [{'words': ['bob', '\xad', 'fell', '\u200b'], 'tags': ['B-PER', 'I-PER', 'O', 'O']}]
+    _, lost = examples_of(TAGGING, rows, ('O', 'B-PER', 'I-PER'), wordpiece(tmp_path), 99)
+    assert lost == {'words': 2, 'words without a token': 2, 'entities': 1}
 
     text = 'word ' * 50
     rows = [{'text': text, 'label': 'a'}]
@@ -545,7 +566,7 @@ def test_a_split_of_another_name_and_a_subset_are_no_second_file(tmp_path):
 
 
 @pytest.mark.parametrize('option', [
-    '--template=text', '--template={text', '--pair={query},2', "--pair=('{query}',)", "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
+    '--template=text', '--template={text', "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
     '--columns=1', '--columns=-1,0'])
 def test_bad_task_settings_are_named(option):
     name = option[2:].split('=')[0]
@@ -658,6 +679,32 @@ def test_shards_and_splits_may_number_their_labels_otherwise(tmp_path):
             ('negative', 'positive'))
 
 
+REPEATED = {    # a kind's row of a number
+    'sc': lambda k: {'title': '', 'text': f'text {k}', 'label': 'bad '},
+    'tc': lambda k: {'tokens': ['a', f'w{k}'], 'tags': ['O', 'O']},
+    'qa': lambda k: {'context': f'It is {k}.', 'question': 'What?',
+                     'answers': {'text': [f'{k}'], 'answer_start': [6]}},
+    'ir': lambda k: {'id': f'{k}', 'query': f'q{k}', 'positive': f'p{k}', 'negative ': 'n'}}
+
+
+@pytest.mark.parametrize('name', REPEATED)
+def test_texts_that_are_in_train_too_are_counted(tmp_path, name, capsys):
+    for split, numbers in {'train': range(9), 'validation': range(20, 24), 'test': range(7, 12)}.items():
+        jsonl(tmp_path / f'{split}.jsonl', [REPEATED[name](k) for k in numbers])
+    labels = ('bad ',) if name == 'sc' else ()
+    cfg = task(f'example_{name}', data=str(tmp_path), labels=labels, validation='validation', label_map=())
+    told = f'{cfg.dataset}: texts that are in train, too: 2 of 5 in test\n'
+    tasks.load_sets(cfg, TOKENIZER, 99)
+    err = capsys.readouterr().err
+    assert told in err
+    unread = "search train: `pair` reads query, positive, and not the columns 'negative '\n"
+    assert (unread in err) == (name == 'ir')
+    tasks.look(cfg, TOKENIZER)
+    printed = capsys.readouterr()
+    assert told in printed.err
+    assert ("  label 'bad ' " in printed.out) == (name == 'sc')
+
+
 @pytest.mark.parametrize('value', [['a', 'b'], None, True, float('nan')])
 def test_a_text_that_is_no_text_is_refused_with_its_row(value):
     refused("^row 3: 'x' holds .*, which is no text; write", fill, '{x}', {'x': value}, 'row 3')
@@ -666,30 +713,6 @@ def test_a_text_that_is_no_text_is_refused_with_its_row(value):
 def test_numbers_are_texts_and_a_title_may_be_null():
     row = {'title': None, 'year': 1984, 'share': 0.5, 'text': 'It.'}
     assert fill('{title}|{year}|{share}|{text}', row, 'row 0') == '|1984|0.5|It.'
-
-
-@pytest.mark.parametrize('template, text', [
-    ('{review.title}: {review}', 'Sun: fine day'),   # as pandas.json_normalize names what is nested
-    ('{text[en]}|{0}|{a b}|{}', 'hello|7|both|none'),
-    ('{Q1: why}{why!r}', 'because!'),
-    ('{{{review}}} {{0}}', '{fine day} {0}')])       # as in str.format
-def test_a_name_in_braces_is_that_column_whatever_the_name(template, text):
-    row = {'review': 'fine day', 'review.title': 'Sun', 'text[en]': 'hello', '0': 7, 'a b': 'both', '': 'none',
-           'Q1: why': 'because', 'why!r': '!'}
-    assert fill(template, row, 'row 0') == text
-    refused("^row 1: has no column 'review.", fill, '{review.author}', row, 'row 1')
-
-
-@pytest.mark.parametrize('template', [
-    'Is it {it}?', '{a}{b}{{c}}', '{{{a}}}', '{a}}}', '{{{{{a}', 'plain', '{a', 'a}', '{{a}', '{a}}', '{{{a}}'])
-def test_templates_of_names_are_those_of_str_format(template):
-    row = {'it': 'so', 'a': '{b}', 'b': 'x'}
-    try:
-        expected = template.format_map(row)
-    except ValueError:
-        refused('has a brace without its partner', fill, template, row, 'row 0')
-    else:
-        assert fill(template, row, 'row 0') == expected
 
 
 @pytest.mark.parametrize('labels', [(1, 0), (2.5, -1.0), (True, False), ('n/a', "it's")])

@@ -34,8 +34,10 @@ def load_data(task, tokenizer, max_length, training=True, reads=range):
         words = ', '.join(f'{count:,} {what}' for what, count in lost.items() if count)
         if words:
             read = len(made) - made.count(None)
-            print(f'{task.dataset} {part}: cut at {max_length} tokens: {words}; '
-                  f'{read:,} examples are read', file=sys.stderr)
+            how = f'cut at {max_length} tokens'
+            if lost['words without a token']:
+                how += ' or deleted by the tokenizer'
+            print(f'{task.dataset} {part}: {how}: {words}; {read:,} examples are read', file=sys.stderr)
     return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
 
 
@@ -53,13 +55,34 @@ def load_sets(task, tokenizer, max_length, reads=range):
             other = replace(other, data=task.data)
         others.append(other)
     own = load_data(task, tokenizer, max_length, reads=reads)
-    return [own, *(load_data(other, tokenizer, max_length, training=False) for other in others)]
+    sets = [own, *(load_data(other, tokenizer, max_length, training=False) for other in others)]
+    for data in sets:
+        print_repeated(data, own.rows['train'])
+    return sets
+
+
+def print_repeated(data, train):
+    """Say how many of the scored rows have a text that the training rows have, too."""
+    kind = data.kind
+
+    def digest(row):
+        return hash(str([row[column] for column in kind.inputs]))
+    known = {digest(row) for row in train}
+    counts = []
+    for split in SCORED:
+        rows = data.rows[split]
+        count = sum(digest(row) in known for row in rows)
+        if count:
+            counts.append(f'{count:,} of {len(rows):,} in {split}')
+    if counts:
+        print(f'{kind.task.dataset}: texts that are in train, too: {", ".join(counts)}', file=sys.stderr)
 
 
 def look(task, tokenizer):
     """Print what a task holds: rows, lengths, labels, and two rows."""
     max_length = task.max_length or round(0.99 * 2048)
     data = load_data(task, tokenizer, max_length)
+    print_repeated(data, data.rows['train'])
     print(f'{task.dataset} ({task.kind}), data {data.scored_sha256[:12]}; '
           f'lengths in tokens of {task.tokenizer}, at most {max_length} (tiny models: 507)')
     for part, rows in (data.examples | data.rows).items():
@@ -70,8 +93,13 @@ def look(task, tokenizer):
         print(line)
     column = data.kind.labelled_by
     if column:
-        labels = np.hstack([row[column] for row in data.rows['train']])
-        for label, count in Counter(labels).most_common():
-            print(f'  label {label:<16} {count:>10,} in train')
+        counts = Counter()
+        for row in data.rows['train']:
+            labels = row[column]
+            if isinstance(labels, str):
+                labels = [labels]
+            counts.update(label for label in labels if label)
+        for label, count in counts.most_common():
+            print(f'  label {label!r:<18} {count:>10,} in train')
     for row in (data.rows['train'] or data.rows['test'])[:2]:
         print('  ' + json.dumps(row, ensure_ascii=False)[:600])

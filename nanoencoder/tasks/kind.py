@@ -31,6 +31,7 @@ class Kind:
     head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
     loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # key of a row's label, and the setting that names its column in files
+    inputs = ('text',)   # keys of what the model reads of a row
     output_names = ()    # of the head's outputs, where no label names them
     has_probe = True     # whether frozen features can answer
 

@@ -12,6 +12,7 @@ OVERLAP = 128   # tokens that a window of a long context shares with the one bef
 
 class Questions(Kind):
     """Rows of id, question, context, answers [(text, start)]."""
+    inputs = ('question', 'context')
     output_names = ('O', 'ANSWER')
     has_probe = False  # a frozen model has not read the question into the context
 

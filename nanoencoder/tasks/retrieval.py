@@ -1,6 +1,7 @@
 """IR, retrieval: a query finds documents by cosines of mean-pooled vectors; trained on (query, positive)."""
 import contextlib
 import functools
+import itertools
 import random
 import re
 import sys
@@ -25,6 +26,7 @@ class Pair(NamedTuple):
 class Retrieval(Kind):
     """Rows of train: query, positive; else: id, query, grades {document: grade}, and is_document where the
     query is a document of the corpus, too. 'corpus' is {id: text}."""
+    inputs = ('query',)
     head = 'vector'
     loss = 'pairs'
 
@@ -97,6 +99,12 @@ def training_pairs(task, queries, corpus):
         print(f'{error}: there is nothing to train on', file=sys.stderr)
         return []
     query, positive = task.pair
+    read = [*columns_of(query), *columns_of(positive)]
+    columns = dict.fromkeys(itertools.chain.from_iterable(table))
+    others = [repr(column) for column in columns if column not in (*read, 'id')]
+    if others:      # negatives, perhaps: here they are the other documents of a batch
+        print(f'{task.dataset} {task.train}: `pair` reads {", ".join(read)}, and not the columns '
+              f'{", ".join(others):.200}', file=sys.stderr)
     pairs = []
     for number, row in enumerate(table):
         where = f'{task.pairs or task.dataset} {task.train} row {number}'

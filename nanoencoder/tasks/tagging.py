@@ -14,6 +14,7 @@ PREFIXES = {'B': 'B', 'S': 'B', 'U': 'B', 'I': 'I', 'M': 'I', 'E': 'I', 'L': 'I'
 
 class Tagging(Kind):
     """Rows of id, words, tags; the tag of a word that has none is ''."""
+    inputs = ('words',)
     labelled_by = 'tags'
 
     def __init__(self, task):
@@ -61,12 +62,16 @@ class Tagging(Kind):
         tokens, word_of = words_of_tokens(row['words'], tokenizer)
         words = framed(word_of, tokenizer, max_length, -1)
         if len(tokens) > room(tokenizer, max_length):
-            num_read = int(words.max()) + 1
             lost['texts'] += 1
-            lost['words'] += len(row['words']) - num_read
+        unread = {*range(len(row['words']))} - {*words.tolist()}
+        if unread:
+            lost['words'] += len(unread)
             if not self.is_plain:
-                ends = [end for _, _, end in entities(row['tags'])]
-                lost['entities'] += sum(end > num_read for end in ends)
+                spans = [range(start, end) for _, start, end in entities(row['tags'])]
+                lost['entities'] += sum(not unread.isdisjoint(span) for span in spans)
+            deleted = unread - {*word_of}       # as BERT's normalizer does with soft hyphens and controls
+            if deleted:
+                lost['words without a token'] += len(deleted)
         targets = [
             labels.index(row['tags'][word]) if word >= 0 and row['tags'][word] else NO_LABEL
             for word in words]
@@ -76,8 +81,8 @@ class Tagging(Kind):
             words=words)]
 
     def answer(self, row, read, labels):
-        """Majority vote of each word's tokens; ties go to the lower label. A word that was cut off gets O
-        (plain tags: the first label)."""
+        """Majority vote of each word's tokens; ties go to the lower label. A word that was cut off, or that
+        has no token, gets O (plain tags: the first label)."""
         (example, logits), = read
         votes = np.zeros((len(row['words']), len(labels)))
         for word, label in zip(example.words, logits.argmax(1)):
