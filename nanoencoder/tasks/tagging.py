@@ -6,7 +6,7 @@ import numpy as np
 
 from nanoencoder.metrics import entities
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
-from nanoencoder.tasks.task import get, listed
+from nanoencoder.tasks.task import get, refuse
 
 # of other schemes, as BIOES and BILOU: the letter that ours has for each of theirs
 PREFIXES = {'B': 'B', 'S': 'B', 'U': 'B', 'I': 'I', 'M': 'I', 'E': 'I', 'L': 'I'}
@@ -41,22 +41,10 @@ class Tagging(Kind):
         return {'words': words, 'tags': tags}
 
     def check(self, labels):
-        if not self.malformed:
-            super().check(labels)
-            return
-        first, *others = self.malformed
-        words = f'{self.malformed[first]}: {first!r:.80} is not O, B-TYPE or I-TYPE'
-        if others:
-            words += f'; likewise {listed(others)}'
-        meant = {tag: entity_tag(tag) for tag in self.malformed}
-        proposals = [f'({tag!r:.80}, {name!r:.80}), ' for tag, name in meant.items() if name]
-        if proposals:
-            words += f'; entities of these: label_map = ({"".join(proposals).rstrip()})'
-        unclear = [tag for tag, name in meant.items() if not name]
-        if unclear:
-            words += (f'; unlabelled = ({unclear[0]!r:.80},) leaves out words without a tag; --scheme=plain '
-                      'takes any tags and scores words, O among them')
-        raise ValueError(words)
+        if self.malformed:
+            refuse(self.malformed, 'is not O, B-TYPE or I-TYPE', entity_tags(self.malformed),
+                   '--scheme=plain takes any tags and scores words, O among them')
+        super().check(labels)
 
     def examples(self, row, labels, tokenizer, max_length, lost):
         tokens, word_of = words_of_tokens(row['words'], tokenizer)
@@ -102,15 +90,17 @@ class Tagging(Kind):
             'pred': [name for tag, name in zip(gold, pred) if tag]}
 
 
-def entity_tag(tag):
-    """Propose what a tag of another scheme means, as B-X for B and I-PER for E-PER; '' if that is unclear."""
-    if tag in ('o', '0'):
-        return 'O'
-    match = re.fullmatch('([BSUIMEL])(?:[-_](.+))?', tag, re.IGNORECASE)
-    if not match:
-        return ''
-    letter, name = match.groups('X')
-    return f'{PREFIXES[letter.upper()]}-{name}'
+def entity_tags(tags):
+    """{tag of another scheme: what it means}, as B-X of B and I-PER of E-PER, of those that are clear."""
+    meant = {}
+    for tag in tags:
+        match = re.fullmatch('([BSUIMEL])(?:[-_](.+))?', tag, re.IGNORECASE)
+        if match:
+            letter, name = match.groups('X')
+            meant[tag] = f'{PREFIXES[letter.upper()]}-{name}'
+        elif tag in ('o', '0'):
+            meant[tag] = 'O'
+    return meant
 
 
 def words_of_tokens(words, tokenizer):

@@ -208,24 +208,22 @@ class Labels:
         return name
 
     def check(self):
-        """ValueError that names all labels that are none of the task's, and what to do about them."""
-        if not self.unknown:
-            return
-        first, *others = self.unknown
-        known = ', '.join(map(repr, self.names))
-        words = f'{self.unknown[first]}: label {first!r:.80} is none of the labels ({known:.200})'
-        if others:
-            words += f'; likewise {listed(others)}'
-        proposals = [f'({value!r:.80}, "its name"), ' for value in [*self.unknown][:LISTED]]
-        raise ValueError(
-            f'{words}; list names in `labels` (of numbers the names, from 0 on), or say what each means: '
-            f'label_map = ({"".join(proposals).rstrip()}); unlabelled = ({first!r:.80},) leaves out rows '
-            'without a label; --metric=Pearson or Spearman predicts numbers')
+        """ValueError that names all labels that are none of the task's."""
+        if self.unknown:
+            known = ', '.join(map(repr, self.names))
+            refuse(self.unknown, f'is none of the labels ({known:.200}); list names in `labels` (of numbers '
+                   'the names, from 0 on)', {}, '--metric=Pearson or Spearman predicts numbers')
 
 
-def listed(values):
-    """The first values, as they are written in a config, and how many more there are."""
-    shown = [f'{value!r:.80}' for value in values[:LISTED]]
-    if len(values) > LISTED:
-        shown.append(f'{len(values) - LISTED:,} more')
-    return ', '.join(shown)
+def refuse(places, problem, meant, hint):
+    """ValueError for labels, of which `places` says where each stands first, with settings that read them.
+    `meant` says what some of them may mean."""
+    first = next(iter(places))
+    labels = [*places][:LISTED]
+    label_map = tuple((label, meant.get(label, 'its name')) for label in labels)
+    words = (f'{places[first]}: label {first!r:.80} {problem}; say what such labels mean, {len(places):,} in '
+             f'all: label_map = {label_map!r:.2000}')
+    unclear = [label for label in labels if label not in meant]
+    if unclear:
+        words += f'; unlabelled = ({unclear[0]!r:.80},) leaves out rows and words without a label; {hint}'
+    raise ValueError(words)
