@@ -37,6 +37,7 @@ CHUNK = 256             # documents that are tokenised at once
 LONGEST = 1_000_000
 CUT_CHARACTERS = 16_000
 EMPTY_LINE = re.compile(r'\n\s*\n')
+SENTENCE_END = re.compile(r'[^\w\s]\s*$', re.MULTILINE)     # a line's last character is no letter or number
 AGAIN = 'prepare the corpus again'
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
            'skipped': 0}
@@ -50,6 +51,8 @@ class Settings:
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
+    # a document of a .txt: all of the file, or what stands between blank lines, as in BERT's form of a corpus
+    txt: str = setting('file', choices=('file', 'blank_lines'))
     tokenizer: str = 'configs/corpora/docs'  # tokenizer.json (file, folder, hub id), tiktoken .model
     val_path: str = ''              # a folder or a file of held-out texts; empty: val_permille of `path`
     val_shuffled: bool = False      # texts of val_path are in the order of their hashes
@@ -86,6 +89,8 @@ def open_source(cfg, commit=''):
         parts, commit = hub_files(cfg, commit)
     else:
         files = text_files(cfg.path, cfg.made_by)
+        if cfg.txt == 'file':
+            tell_of_blank_lines(files)
         parts = groups_of(files, cfg.shard_bytes)
     units = [(part, []) for part in parts]
     if cfg.val_path:
@@ -146,7 +151,8 @@ def groups_of(files, shard_bytes):
 
 def held_out(text, val_permille, by='normalised'):
     """Whether a text, as `clean` leaves it, is validation. The text alone decides, so copies of it share
-    their fate, also those in another Unicode form, or with more white space around them."""
+    their fate, also those with other line ends, in another Unicode form, or with more white space around
+    them."""
     if by == 'normalised':
         text = unicodedata.normalize('NFC', text).strip()
     return hash_of(text) % 1000 < val_permille
@@ -200,6 +206,24 @@ def files_below(root):
     return texts, others
 
 
+def tell_of_blank_lines(files):
+    """Tell on stderr if the largest .txt looks as if it had a sentence on each line, and a blank line after
+    each document: then it should not be read as one document."""
+    sizes = {name: size for name, size in files if reader_of(Path(name)) is read_txt}
+    if not sizes:
+        return
+    largest = max(sizes, key=sizes.get)
+    with contextlib.suppress(OSError, EOFError, zlib.error):    # who reads the texts will say it
+        with open_bytes(Path(largest)) as file:
+            beginning = clean(file.read(1_000_000).decode(errors='replace'))
+        blocks = EMPTY_LINE.split(beginning)
+        num_lines = sum(block.count('\n') + 1 for block in blocks)
+        sentences = len(SENTENCE_END.findall(beginning))
+        if len(blocks) > 9 and num_lines > 1.5 * len(blocks) and sentences > 0.8 * num_lines:
+            print(f'{largest}: looks like a sentence a line and a blank line between documents: '
+                  '--txt=blank_lines reads it so, otherwise a .txt is one document', file=sys.stderr)
+
+
 def reader_of(path):
     """The function that reads a file's texts, by the end of its name; None if there is none."""
     name = path.name.lower().removesuffix('.gz')
@@ -240,16 +264,23 @@ def text_of(row, where, cfg):
 
 
 def clean(text):
-    return text.removeprefix('\ufeff').replace('\r\n', '\n')
+    return text.removeprefix('\ufeff').replace('\r\n', '\n').replace('\r', '\n')
 
 
 def read_txt(path, cfg):
     with open_bytes(path) as file:
         text = clean(file.read().decode())
-    if len(text) > LONGEST:
-        yield from cut_at_lines(text)
-    else:
-        yield text
+    documents = [text]
+    if cfg.txt == 'blank_lines':
+        documents = [block.strip('\n') for block in EMPTY_LINE.split(text)]
+    for document in documents:
+        # copies of a document are cut at the same places in each Unicode form
+        by_hash = cfg.held_out_by == 'normalised'
+        composed = unicodedata.normalize('NFC', document) if by_hash else document
+        if len(composed) > LONGEST:
+            yield from cut_at_lines(composed)
+        else:
+            yield document
 
 
 def cut_at_lines(text):

@@ -203,12 +203,12 @@ def test_texts_that_are_missing_name_the_command_that_writes_them(tmp_path):
     refused('path is empty', prepared, replace(absent, path=''))
 
 
-def cut(tmp_path, text):
+def cut(tmp_path, text, line_end='\r\n', **changes):
     """The documents of a .txt from Windows."""
     path = tmp_path / 'a.txt'
-    written = '\ufeff' + text.replace('\n', '\r\n')
+    written = '\ufeff' + text.replace('\n', line_end)
     path.write_bytes(written.encode())
-    return list(prepare.read_txt(path, None))
+    return list(prepare.read_txt(path, prepare.Settings(**changes)))
 
 
 @pytest.mark.parametrize('line', ['one two three ' * 150_000, '東' * 1_500_000])
@@ -237,6 +237,40 @@ def test_a_long_text_is_cut_at_lines_which_stay_whole_up_to_a_million_characters
     assert cut(tmp_path, text) == expected
     assert 800_000 < max(map(len, expected)) < 1_000_000
     assert cut(tmp_path, text[:900_000]) == [text[:900_000]]
+
+
+def test_copies_of_a_long_text_are_cut_at_the_same_places(tmp_path):
+    """In NFC, in NFD, which has 2.2 M characters more, and with the line ends of old Macs."""
+    text = ''.join('\u00e9t\u00e9 ' * (200 + k % 7) + '\n\n' for k in range(1_200))
+    apart = unicodedata.normalize('NFD', text)
+    assert len(text) < prepare.LONGEST < len(apart)
+    assert cut(tmp_path, text) == [text]
+    assert cut(tmp_path, apart) == [apart]      # what is not cut stays as it is written
+    documents = cut(tmp_path, 2 * text)
+    assert len(documents) > 100
+    assert cut(tmp_path, 2 * apart) == cut(tmp_path, 2 * text, '\r') == documents
+    older = cut(tmp_path, 2 * apart, held_out_by='verbatim')    # as corpora of older versions were cut
+    assert ''.join(older) == 2 * apart
+    assert [unicodedata.normalize('NFC', document) for document in older] != documents
+
+
+def test_a_text_in_berts_form_is_named_and_read_as_documents(tmp_path, capsys):
+    """A sentence a line, a blank line between documents. Prose with wrapped lines, or a paragraph a line, is
+    not taken for it."""
+    blocks = [f'Sentence one of {k}.\nSentence two of {k}!' for k in range(300)]
+    path = tmp_path / 'wiki.txt'
+    path.write_text('\n\n'.join(blocks[:150]) + '\n \n\n' + '\n\n'.join(blocks[150:]) + '\n')
+    prepared(small(path, tmp_path / 'one'))
+    hint = 'wiki.txt: looks like a sentence a line and a blank line between documents: --txt=blank_lines'
+    assert hint in capsys.readouterr().err
+    corpus = prepared(small(path, tmp_path / 'many', txt='blank_lines'))
+    assert (documents(corpus), documents(corpus, 'validation')) == split_of(blocks)
+    assert 10 < corpus.meta['val_documents'] < 50
+    wrapped = 'The first line of a paragraph is\nwrapped, and its last one\nends, as you see.\n\n'
+    for number, prose in enumerate([wrapped * 90, 'A paragraph. It has a line.\n\n' * 90, 'A line.\n' * 90]):
+        path.write_text(prose)
+        prepared(small(path, tmp_path / f'prose_{number}'))
+    assert 'looks like' not in capsys.readouterr().err
 
 
 def test_a_vocabulary_is_learnt_and_by_the_same_command_after_a_kill(tmp_path, monkeypatch):
@@ -358,6 +392,7 @@ def test_copies_of_a_document_are_held_out_alike(by, least, most):
         copies = [
             text,
             text.replace('\n', '\r\n'),
+            text.replace('\n', '\r'),
             text.rstrip('\n'),
             f'  {text}\n',
             f'\ufeff{text}',
