@@ -229,8 +229,8 @@ def start(cfg, corpus, world):
 
 
 def spare_embeddings(model, optimizer):
-    """Have no embedding decay. A token or a position that no text reaches has no gradient: in 10,000 steps,
-    decay would leave 0.6 of what its encoder has learnt of it."""
+    """Have no embedding decay. What no text reaches has no gradient: in 10,000 steps at a rate of 5e-4,
+    decay would leave 0.6 of what the encoder has learnt of a token or a position."""
     decaying, spared, _ = optimizer.param_groups
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     spared['params'] += [p for p in decaying['params'] if id(p) in tables]

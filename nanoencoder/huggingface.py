@@ -369,9 +369,8 @@ def save(folder, sizes, context, ids, tensors, **more):
     Path(folder, WEIGHTS).write_bytes(to_bytes(tensors, {'format': 'pt'}))
 
 
-def write_pooling(folder, width, max_length, prompts, pooling='mean'):
-    """Make a transformer's folder a SentenceTransformer's: pooling by 'mean' or 'cls', vectors of length 1,
-    cosine."""
+def write_pooling(folder, width, max_length, prompts):
+    """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
     modules = []
     for k, name in enumerate(['Transformer', 'Pooling', 'Normalize']):
         path = f'{k}_{name}' if k else ''
@@ -381,8 +380,8 @@ def write_pooling(folder, width, max_length, prompts, pooling='mean'):
         'modules.json': modules,
         '1_Pooling/config.json': {
             'word_embedding_dimension': width,
-            'pooling_mode_mean_tokens': pooling == 'mean',
-            'pooling_mode_cls_token': pooling == 'cls'},    # text-embeddings-inference demands both
+            'pooling_mode_mean_tokens': True,
+            'pooling_mode_cls_token': False},   # text-embeddings-inference demands it
         'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
         'config_sentence_transformers.json': {'prompts': prompts, 'similarity_fn_name': 'cosine'}}
     for name, content in files.items():

@@ -7,6 +7,8 @@ text are read, and which prompts texts begin with. The files of versions 2 to 5 
     config_sentence_transformers.json   prompts, and the similarity of two vectors"""
 from pathlib import PurePosixPath
 
+import tokenizers
+
 from nanoencoder.files import blame, read_json
 
 FILES = ('modules.json', 'config_sentence_transformers.json', 'sentence_*_config.json')
@@ -41,8 +43,10 @@ def read_pooling(folder, tokenizer):
                '--probe; only Transformer, Pooling by cls or mean, and Normalize are', ValueError):
         check_modules(modules)
         pooling = check_pooling(folder / modules[1][1] / 'config.json')
-        if pooling == 'cls' and not tokenizer.prefix:
-            raise ValueError('Pooling by cls, and its tokenizer puts no special token before a text here')
+        backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
+        backend.no_padding()
+        if backend.encode('a').ids != [*tokenizer.prefix, *tokenizer.encode('a'), *tokenizer.suffix]:
+            raise ValueError('its tokenizer.json puts other special tokens around a text than are read here')
         is_lower = read_limits(folder).get('do_lower_case')
         if is_lower and tokenizer.encode('A').tolist() != tokenizer.encode('a').tolist():
             raise ValueError('do_lower_case is true, and its tokenizer.json has no Lowercase normalizer')

@@ -407,8 +407,9 @@ def sentence_encoder(folder, bert, mode, form):
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
     modules = [Transformer(str(bert), max_seq_length=12), Pooling(32, pooling_mode=mode), Normalize()]
     prompts = {'query': 'query: ', 'document': ''}
-    SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name='query', device='cpu').save(
-        str(folder), create_model_card=False)
+    encoder = SentenceTransformer(
+        modules=modules, prompts=prompts, default_prompt_name='query', similarity_fn_name='dot', device='cpu')
+    encoder.save(str(folder), create_model_card=False)
     if form == 'old':
         switches = {f'pooling_mode_{name}': name.startswith(mode) for name in ('cls_token', 'mean_tokens')}
         write_json(folder / '1_Pooling/config.json', {'word_embedding_dimension': 32} | switches)
@@ -434,7 +435,9 @@ def test_a_sentence_encoder_is_read_as_it_says(mode, form, folders, prepared, co
 
     words = command('IR', f'--model={tmp_path}/mini', '--probe')
     prompts = "query 'Query: {text}', .*\n.*/mini: prompts: query 'query: ', 'query' is the default"
-    assert re.search(prompts, ran(*words).stdout)
+    result = ran(*words)
+    assert re.search(prompts, result.stdout)
+    assert "mini: it ranks by 'dot', this program by cosines" in result.stderr
     assert re.search(prompts, ran(*command('IR', f'--model={tmp_path}/mini', '--look')).stdout)
     path = tmp_path / 'p/mini-probe/IR/toy/lr0e+00_sd0/run.json'
     about = read_json(path)
@@ -445,6 +448,26 @@ def test_a_sentence_encoder_is_read_as_it_says(mode, form, folders, prepared, co
         refused_line('run.json: was made with pooling = mean, this run has cls', *words)
     else:
         assert 'already done' in ran(*words).stdout
+
+
+def test_a_text_without_the_tokens_that_stand_around_it_has_another_vector(checkpoint, command, tmp_path):
+    """A decoder or EuroBERT whose tokenizer begins with bos or ends without eos, which texts here do not."""
+    folder = shutil.copytree(checkpoint, tmp_path / 'ours')
+    TOKENIZER.save(folder)
+    write_json(folder / 'modules.json', [FIRST, POOL])
+    (folder / '1_Pooling').mkdir()
+    write_json(folder / '1_Pooling/config.json', {'pooling_mode': 'mean'})
+    words = command('IR', f'--model={folder}', '--probe')
+    spec = read_json(folder / 'tokenizer.json')
+    bos = TOKENIZER.roles['bos']
+    spec['post_processor'] = {
+        'type': 'TemplateProcessing', 'single': [{'SpecialToken': {'id': bos, 'type_id': 0}},
+                                                 {'Sequence': {'id': 'A', 'type_id': 0}}],
+        'pair': [], 'special_tokens': {bos: {'id': bos, 'ids': [TOKENIZER.ids['bos']], 'tokens': [bos]}}}
+    write_json(folder / 'tokenizer.json', spec)
+    refused_line('puts other special tokens around a text', *words)
+    TOKENIZER.save(folder, append_eos=True)
+    ran(*words)
 
 
 def module(name, folder='', library='sentence_transformers.models'):

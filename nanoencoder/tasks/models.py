@@ -133,6 +133,6 @@ def save_encoder(cfg, base, data, encoder, folder):
             prompts = {
                 name: getattr(cfg, name).split('{')[0]
                 for name in ('query', 'document')}
-            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts, base.pooling)
+            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
         about = about_run(cfg, base.about, data, data)
         write_sealed(temporary / 'run.json', about)
