@@ -20,7 +20,7 @@ from nanoencoder.settings import parse
 from nanoencoder.tokenizer import load_tokenizer
 from test_huggingface import rewrite
 from test_pages import run_block
-from test_peers import byte_level, folders, opened, small_config, word_pieces  # noqa: F401
+from test_peers import byte_level, folders, hub, opened, small_config, word_pieces  # noqa: F401
 
 SCRIPT = 'examples.continue_encoder'
 
@@ -195,6 +195,17 @@ def test_what_came_with_the_encoder_is_written_as_it_was_read(sentence_encoder, 
     shutil.rmtree(sentence_encoder)
     ran(SCRIPT, *words('bert', steps=4, decay_steps=0, warmup_steps=0, weights_from=saved, name='again'))
     assert (tmp_path / 'out/again/4/README.md').read_bytes() == card + b'and mine'
+
+
+def test_modules_come_from_the_hub_with_their_folders(sentence_encoder, hub, words, tmp_path):  # noqa: F811
+    repositories, asked = hub
+    shutil.copytree(sentence_encoder, repositories / 'acme/sentences')
+    result = ran(SCRIPT, *words('bert', steps=1, weights_from='acme/sentences@v1', warmup_steps=0, decay_steps=0))
+    assert 'weights from acme/sentences@aaaa; ' in result.stdout
+    assert (tmp_path / 'out/run/1/2_Dense/more/deep/notes.txt').exists()
+    assert not (tmp_path / 'cache/aaaa/2024_backup').exists()
+    assert [revision for revision, _ in asked if revision != 'v1'] == ['aaaa', 'aaaa']
+    assert 'model.safetensors' in asked[-1][1]      # after all else
 
 
 def test_what_cannot_be_copied_fails_before_the_first_step(sentence_encoder, words, tmp_path, monkeypatch):
