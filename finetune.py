@@ -91,7 +91,7 @@ class Settings(tasks.Task, Scoring):
 
 ACTIONS = {'grid': (False, 'every pair of lrs and seeds that is not done, shared by all processes'),
            'probe': (False, 'read frozen features with a linear classifier instead of training'),
-           'look': (False, 'print what the task holds; needs no --model')}
+           'look': (False, 'print what the task holds; with --model, in its tokens')}
 # which --probe would ignore
 OF_TRAINING = ('lr', 'seed', 'steps', 'epochs', 'batch_size', 'warmup', 'optimizer', 'matrix_lr_ratio',
                'weight_decay', 'beta1', 'beta2', 'eps', 'grad_clip', 'scale', 'save_model')
@@ -600,9 +600,13 @@ def main():
     typed = {word.removeprefix('--').partition('=')[0] for word in sys.argv[1:]}
     check_actions(cfg, actions, typed)
     if actions.look:
-        tasks.look(cfg, load_tokenizer(cfg.tokenizer))
         if cfg.model:
-            print_prompts(cfg, huggingface.folder_of(cfg.model))
+            checkpoint = open_encoder(cfg)
+            print_prompts(cfg, checkpoint.folder)
+            tasks.look(cfg, checkpoint.tokenizer(), cfg.model, reading_length(cfg, checkpoint))
+        else:
+            max_length = cfg.max_length or round(0.99 * 2048)
+            tasks.look(cfg, load_tokenizer(cfg.tokenizer), cfg.tokenizer, max_length)
         return
 
     method = 'probe' if actions.probe else 'fine-tuned'

@@ -438,7 +438,9 @@ def test_a_sentence_encoder_is_read_as_it_says(mode, form, folders, prepared, co
     result = ran(*words)
     assert re.search(prompts, result.stdout)
     assert "mini: it ranks by 'dot', this program by cosines" in result.stderr
-    assert re.search(prompts, ran(*command('IR', f'--model={tmp_path}/mini', '--look')).stdout)
+    looked = ran(*command('IR', f'--model={tmp_path}/mini', '--look')).stdout
+    assert re.search(prompts, looked)
+    assert re.search(r'lengths in tokens of .*/mini, at most \d+; [\d.]+% of the tokens are unknown', looked)
     path = tmp_path / 'p/mini-probe/IR/toy/lr0e+00_sd0/run.json'
     about = read_json(path)
     assert about.pop('pooling') == mode

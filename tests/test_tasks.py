@@ -679,6 +679,29 @@ def test_shards_and_splits_may_number_their_labels_otherwise(tmp_path):
             ('negative', 'positive'))
 
 
+@pytest.mark.parametrize('name', ['sc', 'ir'])
+def test_the_share_of_unknown_tokens_is_said(tmp_path, name, capsys):
+    """Of what two words of a vocabulary read: special tokens around a text are not counted."""
+    tokenizer = wordpiece(tmp_path)
+    texts = {'train': 'bob fell', 'validation': 'bob \u6771', 'test': 'fell fell \u6771 \u4eac'}
+    for split, text in texts.items():
+        row = {'id': split, 'query': text, 'positive': f'{text} bob', 'text': text, 'label': 'x'}
+        jsonl(tmp_path / f'{split}.jsonl', [row])
+    pair = ('{query}', '{positive}')
+    cfg = task(f'example_{name}', data=str(tmp_path), validation='validation', template='{text}', pair=pair,
+               labels=())
+    share = {'sc': 3 / 8, 'ir': 6 / 19}[name]
+    tasks.load_data(cfg, tokenizer, 99)
+    assert f': {share:.1%} of the tokens are unknown to the tokenizer' in capsys.readouterr().err
+    tasks.look(cfg, tokenizer, 'mine', 99)
+    assert f'in tokens of mine, at most 99; {share:.1%} of the tokens are unknown' in capsys.readouterr().out
+
+    kind = tasks.kind_of(cfg)
+    rows, labels = kind.load()
+    examples = {part: made for part, (made, _) in kind.encode(rows, labels, TOKENIZER, 99).items()}
+    assert tasks.share_of_unknown(examples, TOKENIZER) == 0
+
+
 REPEATED = {    # a kind's row of a number
     'sc': lambda k: {'title': '', 'text': f'text {k}', 'label': 'bad '},
     'tc': lambda k: {'tokens': ['a', f'w{k}'], 'tags': ['O', 'O']},
@@ -699,7 +722,7 @@ def test_texts_that_are_in_train_too_are_counted(tmp_path, name, capsys):
     assert told in err
     unread = "search train: `pair` reads query, positive, and not the columns 'negative '\n"
     assert (unread in err) == (name == 'ir')
-    tasks.look(cfg, TOKENIZER)
+    tasks.look(cfg, TOKENIZER, 'docs', 99)
     printed = capsys.readouterr()
     assert told in printed.err
     assert ("  label 'bad ' " in printed.out) == (name == 'sc')

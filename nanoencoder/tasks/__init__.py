@@ -13,7 +13,7 @@ from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data
 from nanoencoder.tasks.questions import Questions
-from nanoencoder.tasks.retrieval import Retrieval
+from nanoencoder.tasks.retrieval import Pair, Retrieval
 from nanoencoder.tasks.tagging import Tagging
 from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint
 
@@ -38,7 +38,26 @@ def load_data(task, tokenizer, max_length, training=True, reads=range):
             if lost['words without a token']:
                 how += ' or deleted by the tokenizer'
             print(f'{task.dataset} {part}: {how}: {words}; {read:,} examples are read', file=sys.stderr)
+    unknown = share_of_unknown(examples, tokenizer)
+    if unknown > 0.01:
+        print(f'{task.dataset}: {unknown:.1%} of the tokens are unknown to the tokenizer: is it of another '
+              'language or script?', file=sys.stderr)
     return Data(kind, rows, labels, examples, fingerprint(rows), fingerprint(rows, ('train',)))
+
+
+def share_of_unknown(examples, tokenizer):
+    """The share of unknown tokens among those of all texts. Byte-level vocabularies have none."""
+    if tokenizer.unknown is None:
+        return 0.0
+    texts = []
+    for made in examples.values():
+        made = [example for example in made if example]     # None stands for one that is not read
+        texts += [example.tokens for example in made]
+        texts += [example.positive for example in made if isinstance(example, Pair)]
+    around = len(tokenizer.prefix) + len(tokenizer.suffix)
+    count = sum(len(tokens) - around for tokens in texts)
+    unknown = sum(np.count_nonzero(tokens == tokenizer.unknown) for tokens in texts)
+    return unknown / max(1, count)
 
 
 def load_sets(task, tokenizer, max_length, reads=range):
@@ -78,13 +97,13 @@ def print_repeated(data, train):
         print(f'{kind.task.dataset}: texts that are in train, too: {", ".join(counts)}', file=sys.stderr)
 
 
-def look(task, tokenizer):
-    """Print what a task holds: rows, lengths, labels, and two rows."""
-    max_length = task.max_length or round(0.99 * 2048)
+def look(task, tokenizer, name, max_length):
+    """Print what a task holds: rows, lengths in tokens of the tokenizer of this name, labels, two rows."""
     data = load_data(task, tokenizer, max_length)
     print_repeated(data, data.rows['train'])
     print(f'{task.dataset} ({task.kind}), data {data.scored_sha256[:12]}; '
-          f'lengths in tokens of {task.tokenizer}, at most {max_length} (tiny models: 507)')
+          f'lengths in tokens of {name}, at most {max_length}; '
+          f'{share_of_unknown(data.examples, tokenizer):.1%} of the tokens are unknown')
     for part, rows in (data.examples | data.rows).items():
         line = f'  {part:<11} {len(rows):>8,}'
         lengths = [len(example.tokens) for example in data.examples.get(part, ())]
