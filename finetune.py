@@ -33,7 +33,7 @@ from model import initial_weight
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import both_scores
-from nanoencoder.optimizers import make_optimizer
+from nanoencoder.optimizers import OPTIMIZERS, make_optimizer
 from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
@@ -60,7 +60,7 @@ class Settings(tasks.Task, Scoring):
     seeds: tuple = free((0, 1, 2, 3, 4), 0, of=int)                       # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
-    optimizer: str = setting('adamw', choices=('adamw', 'muon'))     # muon: on layers' matrices
+    optimizer: str = setting('adamw', choices=OPTIMIZERS)            # muon: on layers' matrices
     matrix_lr_ratio: float = setting(0.0, 0)         # of layers' matrices, times lr; 0: 1, with Muon 6.7
     weight_decay: float = setting(0.1, 0)            # on matrices only
     beta1: float = setting(0.9, 0, 1)

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from data import OBJECTIVES, SHORTEST, check_rows, in_order, objective_at, read_step, validation_batches
 from model import Model, Sizes, make_segments
-from nanoencoder.optimizers import make_optimizer, ratio_of
+from nanoencoder.optimizers import OPTIMIZERS, make_optimizer, ratio_of
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.processes import choose_flash_attention, processes, stop_signals, unsharded
@@ -51,7 +51,7 @@ class Settings:
     initializer_range: float = setting(0.02, 0)  # standard deviation of the initial weights
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
-    optimizer: str = setting('adamw', choices=('adamw', 'muon'))  # muon: on layers' matrices
+    optimizer: str = setting('adamw', choices=OPTIMIZERS)  # muon: on layers' matrices
     matrix_lr_ratio: float = setting(0.0, 0)  # of layers' matrices, times lr; 0: 1, with Muon 6.7
     lr: float = setting(5e-4, 0)    # at its peak
     warmup_steps: int = setting(2_000, 0, is_share=True)  # or a share of all steps, such as 0.05

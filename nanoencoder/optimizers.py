@@ -1,15 +1,16 @@
 """Muon on the matrices of the layers, AdamW on embeddings, head and gains: one optimizer, one schedule.
 
 Keller Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024. The update is
-that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which have no bf16, we use fp32."""
+that of torch.optim.Muon, which orthogonalises in bf16; on CPUs, many of which have no bf16, we use fp32.
+Another optimizer is an entry of OPTIMIZERS: docs/hacking.md."""
+from typing import Callable, NamedTuple
+
 import torch
 
 from model import parameter_groups
 from nanoencoder.processes import sharded_as, unsharded
 
 MOMENTUM = 0.95     # Nesterov's; this, the five steps and their coefficients are Jordan's
-# of the layers' matrices: times the tiny model's rate of 3e-3 it is Jordan's 0.02
-USUAL_RATIO = {'adamw': 1.0, 'muon': 6.7}
 AT_ONCE = 8         # matrices that are orthogonalised together; all of a large model's would take much memory
 
 
@@ -63,18 +64,35 @@ class Muon(torch.optim.AdamW):
                     p.add_(update, alpha=-rate)
 
 
+class Optimizer(NamedTuple):
+    make: Callable          # (groups, cfg) -> a torch.optim.Optimizer of the groups of `parameter_groups`
+    usual_ratio: float      # rate of the layers' matrices, the last group, as a multiple of lr
+
+
+def adamw(groups, cfg):
+    return torch.optim.AdamW(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)
+
+
+def muon(groups, cfg):
+    if not groups[-1]['params']:
+        raise ValueError('optimizer muon: finds no layers with matrices in this model')
+    return Muon(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)
+
+
+OPTIMIZERS = {  # a new one is a function above and an entry here
+    'adamw': Optimizer(adamw, 1.0),
+    'muon': Optimizer(muon, 6.7)}   # times the tiny model's rate of 3e-3 it is Jordan's 0.02
+
+
 def ratio_of(cfg):
     """Return the rate of the layers' matrices as a multiple of lr. A setting of 0 means the usual ratio."""
-    return cfg.matrix_lr_ratio or USUAL_RATIO[cfg.optimizer]
+    return cfg.matrix_lr_ratio or OPTIMIZERS[cfg.optimizer].usual_ratio
 
 
 def make_optimizer(module, cfg):
     """Return the optimizer that a training's settings name. Its loop sets the rate of each group: that of the
     schedule, times the group's lr_ratio."""
     groups = parameter_groups(module, cfg.weight_decay, ratio_of(cfg))
-    Optimizer = torch.optim.AdamW
-    if cfg.optimizer == 'muon':
-        Optimizer = Muon
-        if not groups[-1]['params']:
-            raise ValueError('optimizer muon: finds no layers with matrices in this model')
-    return Optimizer(groups, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, fused=True)
+    grouped = sum(len(group['params']) for group in groups)     # torch refuses one that is in two groups
+    assert grouped == len([*module.parameters()]), 'each parameter is in a group'
+    return OPTIMIZERS[cfg.optimizer].make(groups, cfg)
