@@ -181,7 +181,7 @@ def start(cfg, corpus, world):
     origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
     model, wrapped, optimizer = build(cfg, world)
     checkpoint.initialise(model, origin, cfg)
-    checkpoint.read_moments(model, optimizer, origin)
+    checkpoint.read_optimizer(model, optimizer, origin, cfg)
     parameters = cost.numbers_in(model.parameters())
     how = f'{origin.how}; {parameters:,} parameters'
     attention = choose_flash_attention(world.device, cfg.fa3)

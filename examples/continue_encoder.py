@@ -220,7 +220,7 @@ def start(cfg, corpus, world):
     model.to(world.device)
     optimizer = make_optimizer(model, cfg)
     spare_embeddings(model, optimizer)
-    checkpoint.read_moments(model, optimizer, origin)
+    checkpoint.read_optimizer(model, optimizer, origin, cfg)
     wrapped = model
     if world.size > 1:
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)

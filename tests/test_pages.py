@@ -22,7 +22,7 @@ import minimal_pairs
 import pretrain
 from conftest import ROOT, assert_near, log_lines, replace
 from examples import baselines, continue_encoder, embedded_docs, wordnet
-from nanoencoder import files, metrics, prepare, tasks
+from nanoencoder import files, metrics, optimizers, prepare, tasks
 from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import name_of
@@ -133,6 +133,8 @@ def masking(monkeypatch):
         monkeypatch.setitem(data.OBJECTIVES, name, None)  # so that the table is afterwards what it was
     run_block('data.py, below OBJECTIVES', data)
     run_block('data.py, below OBJECTIVES, too', data)
+    monkeypatch.setitem(optimizers.OPTIMIZERS, 'nadam', None)
+    run_block('nanoencoder/optimizers.py, below OPTIMIZERS', optimizers)
 
 
 @pytest.mark.parametrize('page, command', COMMANDS)

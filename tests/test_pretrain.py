@@ -13,13 +13,14 @@ import subprocess
 import sys
 import termios
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pytest import approx
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save as to_bytes
 from torch.torch_version import TorchVersion
 
 import bench
@@ -28,7 +29,7 @@ import pretrain
 import layouts
 from conftest import (ROOT, Script, arguments, assert_near, edit, flip, log_lines, on_cuda, one_line_error,
                       refused, refused_line, replace, run_script, small_run, torch_adamw, torchrun)
-from nanoencoder import files, huggingface, paper
+from nanoencoder import files, huggingface, optimizers, paper
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
 from nanoencoder.processes import World, choose_flash_attention, processes, stop_signals
@@ -289,6 +290,84 @@ def test_killed_runs_resume_bit_for_bit(trained, corpus, seed, changes):
     pretrain.train(killed)
     assert_same(killed, cfg, 45)
     assert len(files.read_json(run_of(killed) / 'config.json')['starts']) >= 2
+
+
+class Counting(torch.optim.SGD):
+    """Its steps grow shorter by numbers in its state, which are no tensors."""
+    def step(self):
+        for group in self.param_groups:
+            for p in group['params']:
+                count = self.state[p].get('count', 0)
+                p.grad.mul_(0.5 ** count)
+                self.state[p].update(count=count + 1, share=0.1 * count, is_new=not count)
+        super().step()
+
+
+OTHERS = {      # {name: groups -> a torch.optim.Optimizer}
+    'nadam': torch.optim.NAdam,
+    'adafactor': torch.optim.Adafactor,
+    'adagrad': torch.optim.Adagrad,
+    'asgd': torch.optim.ASGD,
+    'rmsprop': partial(torch.optim.RMSprop, momentum=0.9, centered=True),
+    'sgd': partial(torch.optim.SGD, momentum=0.9),
+    'counting': Counting}
+
+
+def add_optimizer(monkeypatch, name, make):
+    """As docs/hacking.md says to."""
+    entry = optimizers.Optimizer(lambda groups, cfg: make(groups), 1.0)
+    monkeypatch.setitem(optimizers.OPTIMIZERS, name, entry)
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_another_optimizers_run_resumes_bit_for_bit(settings, monkeypatch, name):
+    """Tensors of other shapes than the parameter's, counts and numbers are saved as they are."""
+    add_optimizer(monkeypatch, name, OTHERS[name])
+    cfg = settings(optimizer=name, phases=(('clm', 2),), save_every=1, val_rows=0, **NO_SCHEDULE)
+    pretrain.train(cfg)
+    run = run_of(cfg)
+    uninterrupted = weights(run / '2')
+    shutil.rmtree(run / '2')
+    pretrain.train(cfg)
+    assert weights(run / '2') == uninterrupted
+
+
+class Listing(torch.optim.SGD):
+    def step(self):
+        for p in self.param_groups[0]['params']:
+            self.state[p]['history'] = [p.grad]
+
+
+class Warming(torch.optim.SGD):
+    def step(self):
+        self.param_groups[0]['warmth'] = 1.0
+
+
+@pytest.mark.parametrize('make, words', [
+    (Listing, 'optimizer mine: no checkpoint could hold its state: history is a list'),
+    (Warming, 'optimizer mine: .*its step changes an option of a group'),
+    (torch.optim.LBFGS, 'LBFGS doesn\'t support per-parameter options'),
+    (torch.optim.SparseAdam, 'optimizer mine: .*SparseAdam does not support dense gradients')])
+def test_an_optimizer_that_cannot_resume_is_refused_before_the_first_step(settings, monkeypatch, make, words):
+    add_optimizer(monkeypatch, 'mine', make)
+    cfg = settings(optimizer='mine')
+    mistake(cfg, words)
+    assert not logged(cfg)
+
+
+def test_a_checkpoint_without_adamws_count_of_steps_is_continued(copied):
+    """As older versions wrote it: two moments a parameter."""
+    run = run_of(copied)
+    uninterrupted = weights(run / '12')
+    shutil.rmtree(run / '12')
+    path = run / '8/optimizer.safetensors'
+    moments = {name: value for name, value in load_file(path).items() if not name.endswith('.step')}
+    path.write_bytes(to_bytes(moments))
+    state = files.saved_state(run / '8')
+    state['sha256'][path.name] = files.sha256(path)
+    files.write_sealed(run / '8/state.json', state)
+    pretrain.train(copied)
+    assert weights(run / '12') == uninterrupted
 
 
 @pytest.mark.parametrize('owner, place', [

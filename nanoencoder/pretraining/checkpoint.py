@@ -1,6 +1,6 @@
 """A run's checkpoints, and where a run begins: at its newest one, another run's, other weights, or nothing.
 
-A checkpoint is a Hugging Face folder with the optimizer's moments and state.json beside the weights. It
+A checkpoint is a Hugging Face folder with the optimizer's state and state.json beside the weights. It
 exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the
 same bits."""
 import json
@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save as to_bytes
 
 from data import OBJECTIVES, objective_at
-from model import Sizes, initial_weight
+from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface
-from nanoencoder.files import (changed_files, read_json, remove, saved_state, saved_steps, sha256, whole,
-                               write_sealed)
+from nanoencoder.files import (blame, changed_files, read_json, remove, saved_state, saved_steps, sha256,
+                               whole, write_sealed)
+from nanoencoder.optimizers import make_optimizer
 from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.processes import place_in_node, sharded_as, unsharded
 from nanoencoder.settings import build, flat, leaves
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
+NUMBERS = 'numbers'     # in the metadata of the optimizer's file: those of its state that are not tensors
 FRESH = {'step': 0, 'seconds': 0.0, 'starts': []}  # what a run without a checkpoint has of state.json
 # a branch may change them, as far as they matter only for later steps
 SCHEDULED = ('phases', 'repeat', 'lr', 'warmup_steps', 'decay_steps')
@@ -49,21 +52,69 @@ def initialise(model, origin, cfg):
         copy_into(p, values)
 
 
+def split_state(model, optimizer):
+    """Return ({name.key: tensor}, {name.key: number}): an optimizer's state of each parameter, as it is.
+    TypeError if it holds anything else."""
+    tensors = {}
+    numbers = {}
+    for name, p in model.named_parameters():
+        for key, value in optimizer.state[p].items():
+            if isinstance(value, torch.Tensor):
+                tensors[f'{name}.{key}'] = value
+            elif type(value) in (int, float, bool):
+                numbers[f'{name}.{key}'] = value
+            else:
+                raise TypeError(f'{key} is a {type(value).__name__}, and not a tensor or a number')
+    return tensors, numbers
+
+
+def check_optimizer(cfg):
+    """ValueError if a checkpoint could not hold an optimizer's state. One step of a tiny model shows it."""
+    with torch.device('meta'):
+        tiny = Model(Sizes(vocab_size=2, hidden_size=2, intermediate_size=2, num_hidden_layers=1,
+                           num_attention_heads=1, num_key_value_heads=1))
+    tiny.to_empty(device='cpu')
+    for p in tiny.parameters():
+        torch.nn.init.ones_(p)
+        p.grad = torch.ones_like(p)
+    with blame(f'optimizer {cfg.optimizer}: no checkpoint could hold its state', TypeError, RuntimeError):
+        optimizer = make_optimizer(tiny, cfg)
+        options = str([group | {'params': ()} for group in optimizer.param_groups])
+        optimizer.step()
+        tensors, _ = split_state(tiny, optimizer)
+        to_bytes(tensors)
+        if options != str([group | {'params': ()} for group in optimizer.param_groups]):
+            raise TypeError('its step changes an option of a group')
+
+
 @torch.no_grad()
-def read_moments(model, optimizer, origin):
-    """Give an optimizer the moments in the checkpoint that a run continues, whose sha256 has been compared.
-    A run that begins at step 0 continues none."""
+def read_optimizer(model, optimizer, origin, cfg):
+    """Give an optimizer the state in the checkpoint that a run continues, whose sha256 has been compared.
+    A run that begins at step 0 continues none. ValueError if its own could not be saved."""
+    check_optimizer(cfg)
     step = origin.state['step']
     if not step:
         return
     parameters = dict(model.named_parameters())
-    for path, values in load_file(origin.folder / huggingface.MOMENTS).items():
-        name, _, key = path.rpartition('.')     # model.norm.weight.exp_avg
+    path = origin.folder / huggingface.MOMENTS
+    with safe_open(path, 'pt') as file:
+        values = json.loads((file.metadata() or {}).get(NUMBERS, '{}'))
+    values |= load_file(path)
+    on_device = any(group.get('fused') or group.get('capturable') for group in optimizer.param_groups)
+    for entry, value in values.items():
+        name, _, key = entry.rpartition('.')    # model.norm.weight.exp_avg
         p = parameters[name]
-        state = optimizer.state[p]
-        state[key] = torch.zeros_like(p)
-        copy_into(state[key], values)
-        if key == 'exp_avg':    # AdamW counts its steps; as it is fused, on the parameter's device
+        placed = value
+        if isinstance(value, torch.Tensor) and value.shape == p.shape:
+            placed = torch.zeros_like(p, dtype=value.dtype)     # sharded as the parameter is
+            copy_into(placed, value)
+        elif isinstance(value, torch.Tensor):
+            # unless they are fused, torch's optimizers count steps on the CPU
+            device = p.device if on_device or key != 'step' else 'cpu'
+            placed = value.to(device, copy=True)    # which outlives its file
+        optimizer.state[p][key] = placed
+    for p, state in optimizer.state.items():
+        if 'exp_avg' in state and 'step' not in state:      # AdamW's was not saved by older versions
             state['step'] = torch.tensor(float(step), device=p.device)
 
 
@@ -73,14 +124,9 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
 
     write_model(folder, model, weights, objective, corpus, cfg) writes a model and its tokenizer into a
     folder; weights are the model's, whole and on the CPU."""
-    weights = dict(model.named_parameters())
-    moments = {}
-    for name, p in weights.items():
-        for key, value in optimizer.state[p].items():
-            if key != 'step':   # AdamW's; `read_moments` makes it of the checkpoint's
-                moments[f'{name}.{key}'] = value
-    weights = gather(weights, step, world)
-    moments = gather(moments, step, world)
+    weights = gather(dict(model.named_parameters()), step, world)
+    tensors, numbers = split_state(model, optimizer)
+    tensors = gather(tensors, step, world)
 
     if world.rank == 0:
         config = read_json(run / 'config.json')     # it has no digest: reports read these two in state.json
@@ -97,7 +143,8 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
         with whole(run / str(step)) as folder:
             folder.mkdir()
             write_model(folder, model, weights, objective_at(step - 1, cfg), corpus, cfg)
-            (folder / huggingface.MOMENTS).write_bytes(to_bytes(moments))
+            of_optimizer = to_bytes(tensors, {NUMBERS: json.dumps(numbers)})
+            (folder / huggingface.MOMENTS).write_bytes(of_optimizer)
             files = [path for path in sorted(folder.iterdir())
                      if path.is_file() and not path.name.startswith('README')]  # its owner may edit it
             digests = {path.name: sha256(path) for path in files}
@@ -113,9 +160,9 @@ def gather(tensors, step, world):
     finite = []
     for name, tensor in tensors.items():
         full = unsharded(tensor)
-        finite.append(full.isfinite().all())
-        gathered[name] = full.detach().cpu() if world.rank == 0 else None
-    if not torch.stack(finite).all():
+        finite.append(full.isfinite().all().to(world.device))
+        gathered[name] = full.detach().cpu().contiguous() if world.rank == 0 else None
+    if finite and not torch.stack(finite).all():
         raise FloatingPointError(f'step {step}: its update made weights that are not finite')
     return gathered
 
