@@ -1,13 +1,20 @@
 """Readers of files of rows: (rows as dicts, {column: names of its labels, if it has any}).
 
-A reader is given a path and the settings that say how files are read: columns, words and tags of tasks.files'
-Source."""
+A reader is given a path and the settings that say how files are read: delimiter, columns, words and tags of
+tasks.files' Source."""
+import contextlib
 import csv
 import gzip
 import json
 import re
+import sys
+import zlib
 
-from nanoencoder.files import blame
+from nanoencoder.files import blame, not_utf8
+
+# The first line of words and tags may name its columns, as "Token UPOS" or "word ner_tags".
+NAME_OF_WORDS = 'words?|tokens?|form|text'
+NAME_OF_TAGS = '(tag|[ux]?pos|ner|iob2?|bio|entity|chunk|label|class)([-_ ]?(tag|label|type|class))?s?'
 
 
 class Field(str):
@@ -19,7 +26,25 @@ def reader_of(path):
         if path.name.endswith(suffix):
             return read
     raise ValueError(f'{path}: is none of {", ".join(READERS)}; turn it into .jsonl, an object a line; or '
-                     '--columns=0,3 reads a word a line, the word in column 0 and its tag in column 3')
+                     '--columns=0,3 reads a word a line, the word in column 0 and its tag in column 3 '
+                     '(-1: in the last)')
+
+
+@contextlib.contextmanager
+def open_text(path, newline=None):
+    """Open a file of text, which may be a .gz. ValueError if it is damaged, or not UTF-8."""
+    open_file = gzip.open if path.suffix == '.gz' else open
+    try:
+        with open_file(path, 'rb') as file:
+            start = file.read(100)
+        if start.count(0) > 20:     # UTF-16 of Latin script: every other byte
+            raise ValueError(not_utf8(path))
+        with open_file(path, 'rt', encoding='utf-8-sig', newline=newline) as file:
+            yield file
+    except UnicodeDecodeError:
+        raise ValueError(not_utf8(path)) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f'{path}: cannot be read: {error}') from None
 
 
 def parse_json(text):
@@ -33,9 +58,8 @@ def parse_json(text):
 
 def read_jsonl(path, source):
     """Objects, one a line."""
-    open_text = gzip.open if path.suffix == '.gz' else open
     rows = []
-    with open_text(path, 'rt', encoding='utf-8-sig') as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, 1):
             if line.isspace():
                 continue
@@ -47,52 +71,74 @@ def read_jsonl(path, source):
 
 def read_json_array(path, source):
     """A list of objects, or SQuAD's own files."""
-    text = path.read_text(encoding='utf-8-sig')
+    with open_text(path) as file:
+        text = file.read()
     what = (f'{path}: is no list of objects, nor {{"data": [{{"paragraphs": ...}}]}} as of SQuAD; '
             'a file of an object a line is named .jsonl')
-    with blame(what, ValueError, TypeError, LookupError):
+    with blame(what, ValueError, TypeError, LookupError, RecursionError):
         content = parse_json(text)
-        if isinstance(content, dict):
+        is_squad = isinstance(content, dict)
+        if is_squad:
             content = squad_rows(content['data'])
-        return [{**row} for row in content], {}
+        rows = [{**row} for row in content]
+    if is_squad:
+        for row in rows:
+            what = (f'{path}: question {row.get("id")!r:.80}: "answers" must be a list of {{"text": ..., '
+                    '"answer_start": ...}, and [] where there is no answer; missing or wrong is')
+            with blame(what, TypeError, LookupError):
+                answers = row['answers']
+                row['answers'] = {
+                    column: [answer[column] for answer in answers]
+                    for column in ('text', 'answer_start')}
+    return rows, {}
 
 
 def squad_rows(articles):
-    """Rows as the hub has them of SQuAD, from articles of paragraphs of questions."""
+    """Rows of SQuAD's articles of paragraphs of questions."""
     rows = []
     for article in articles:
         for paragraph in article['paragraphs']:
             for question in paragraph['qas']:
-                answers = question['answers']   # none where it cannot be answered
                 rows.append(question | {
                     'title': article.get('title'),
-                    'context': paragraph['context'],
-                    'answers': {column: [answer[column] for answer in answers]
-                                for column in ('text', 'answer_start')}})
+                    'context': paragraph['context']})
     return rows
 
 
 def read_csv(path, source):
     """Rows below a header. In a .tsv quotes are characters, as in GLUE's files."""
     csv.field_size_limit(2 ** 30)
-    form = {}
+    # a shell's --delimiter='\t' is two characters
+    form = {'delimiter': source.delimiter.replace('\\t', '\t') or ','}
     if path.suffix == '.tsv':
         form = {'delimiter': '\t', 'quoting': csv.QUOTE_NONE}
     rows = []
-    with path.open(encoding='utf-8-sig', newline='') as file:
-        reader = csv.DictReader(file, strict=True, **form)
+    with open_text(path, newline='') as file:
+        with blame(f"delimiter must be one character, as ';', not {source.delimiter!r:.80}", TypeError):
+            reader = csv.DictReader(file, strict=True, **form)
         try:
+            check_header(path, reader.fieldnames or [], source)
             for row in reader:
                 if None in row or None in row.values():
                     raise csv.Error('has more or fewer fields than the header')
                 rows.append({column: Field(text) for column, text in row.items()})
         except csv.Error as error:
-            hint = 'is a quote left open? in a .tsv it is a character'
+            hint = 'is a quote left open? in a .tsv it is a character; is --delimiter another?'
             raise ValueError(f'{path}:{reader.line_num}: {error} ({hint})') from None
-    header = reader.fieldnames or []
-    if len(set(header)) < len(header):
-        raise ValueError(f'{path}: two columns of its header have one name')
     return rows, {}
+
+
+def check_header(path, header, source):
+    """ValueError if the first line of a .csv or .tsv can't be a header, or has another delimiter."""
+    if len(set(header)) < len(header):
+        raise ValueError(f'{path}: two columns of its header have one name: {", ".join(header):.80}; is the '
+                         'first line a header? If it is a row, put a line of names before it')
+    others = [character for character in ';\t|,' if character in header[0]] if len(header) == 1 else []
+    if others and path.suffix == '.tsv':
+        raise ValueError(f'{path}: has no tabs, but {header[0]!r:.80}; name it .csv and see --delimiter')
+    if others and not source.delimiter:
+        raise ValueError(f'{path}: its header is one field, {header[0]!r:.80}; is the delimiter '
+                         f'{others[0]!r}? Then add --delimiter={others[0]!r}')
 
 
 def read_parquet(path, source):
@@ -106,41 +152,82 @@ def read_parquet(path, source):
 
 
 def read_iob(path, source):
-    """Sentences of a word a line, its tag in another column; an empty line ends a sentence."""
-    lines = path.read_text(encoding='utf-8-sig').split('\n')
-    columns = source.columns or usual_columns(path, lines)
-    is_numbered = 0 not in columns      # the words are, in column 0: no word's line begins with #
-    # Elsewhere # may be a word, and a comment is what Universal NER writes: # text = ..., # newdoc id = ...,
-    # # newpar; or what MultiCoNER does: # id 4cfb and a tab.
-    comment = '#' if is_numbered else r'# (\w+ )+=( |\s*$)|# new(doc|par)\s*$|# id \S+\t'
+    """Sentences of a word a line, its tag in another column; an empty line ends a sentence. Comments are left
+    out, and a header is. What may have been meant otherwise is printed."""
+    with open_text(path) as file:
+        lines = file.read().split('\n')
+    numbered = numbered_lines(lines)
+    columns = source.columns or usual_columns(path, numbered)
+    is_numbered = 0 not in columns and (columns[0] > 0 or bool(numbered))   # the words are, in column 0
+    comments = comments_of(path, lines, is_numbered)
     sentences = [[]]    # of (word, tag)
+    is_first = True     # of the lines of words
     for number, line in enumerate(lines, 1):
-        if re.match(comment, line):
+        if line in comments:
             continue
-        if '\t' in line:    # a field between tabs may hold spaces, or be one
-            fields = [field.strip(' ') or field for field in line.split('\t')]
-        else:
-            fields = re.findall('[^ ]+', line)
+        fields = fields_of(line)
         if not line.strip(' \t') or '-DOCSTART-' in fields[:2]:
             sentences.append([])
             continue
         if is_numbered and re.fullmatch(r'\d+[-.]\d+', fields[0]):
             continue    # the words of a range follow it; an empty node stands in no text
-        pair = [fields[column] for column in columns if column < len(fields)]
-        if len(fields) < 2 or len(pair) < 2 or '' in pair:
-            raise ValueError(f'{path}:{number}: has no word and tag in columns {columns}, from 0: '
-                             f'{fields!r:.80}; mend the line, or set --columns')
-        sentences[-1].append(pair)
+        places = [column if column >= 0 else len(fields) + column for column in columns]
+        pair = [fields[place] for place in places if 0 <= place < len(fields)]
+        if places[0] == places[1] or len(pair) < 2 or '' in pair:
+            raise ValueError(f'{path}:{number}: has no word and tag in columns {columns}, from 0 (-1: the '
+                             f'last): {fields!r:.80}; mend the line, or set --columns')
+        if is_first and is_header(*pair):
+            print(f'{path}:{number}: is read as a header: {line!r:.80}', file=sys.stderr)
+        else:
+            sentences[-1].append(pair)
+        is_first = False
     return [{source.words: [word for word, _ in pairs], source.tags: [tag for _, tag in pairs]}
             for pairs in sentences if pairs], {}
 
 
-def usual_columns(path, lines):
-    """The columns of word and tag where the task does not say them. The words of a file are numbered if most
-    lines with tabs begin with a number, so that one line that went wrong changes nothing."""
+def is_header(word, tag):
+    """Whether a first line names its columns, as "Token UPOS" or "word ner_tags"."""
+    return bool(re.fullmatch(NAME_OF_WORDS, word, re.IGNORECASE) and
+                re.fullmatch(NAME_OF_TAGS, tag, re.IGNORECASE))
+
+
+def fields_of(line):
+    if '\t' in line:    # a field between tabs may hold spaces, or be one
+        return [field.strip(' ') or field for field in line.split('\t')]
+    return re.findall('[^ ]+', line)
+
+
+def comments_of(path, lines, is_numbered):
+    """The set of lines that are comments. If words are numbered, no word's line begins with #. Elsewhere #
+    may be a word; comments are those of Universal NER (# text = ..., # newdoc id = ..., # newpar) and of
+    MultiCoNER (# id 4cfb and a tab), and lines without a tab that have another number of fields than any line
+    of a word."""
+    marked = {line for line in lines if line.startswith('#')}
+    if is_numbered or not marked:
+        return marked
+    usual = r'# (\w+ )+=( |\s*$)|# new(doc|par)\s*$|# id \S+\t'
+    comments = {line for line in marked if re.match(usual, line)}
+
+    def form(line):
+        return 'tabs' if '\t' in line else len(fields_of(line))
+    forms = {form(line) for line in lines if line not in marked}
+    others = [line for line in sorted(marked - comments)
+              if re.match(r'#+(\s|$)|#(begin|end) document', line) and form(line) not in forms]
+    if others:
+        print(f'{path}: {len(others):,} lines are read as comments, as {others[0]!r:.80}', file=sys.stderr)
+    return comments.union(others)
+
+
+def numbered_lines(lines):
+    """The lines of numbered words, if most lines with tabs are: one line that went wrong changes nothing."""
     tabbed = [line for line in lines if '\t' in line and not line.startswith('#')]
     numbered = [line for line in tabbed if re.match(r'\d+([-.]\d+)?\t.*\t', line)]
-    if len(numbered) <= len(tabbed) / 2:
+    return numbered if len(numbered) > len(tabbed) / 2 else []
+
+
+def usual_columns(path, numbered):
+    """The columns of word and tag where the task does not say them."""
+    if not numbered:
         return 0, -1    # CoNLL's, whatever stands between
     num_columns = numbered[0].count('\t') + 1
     if num_columns == 5:

@@ -4,6 +4,8 @@ import gzip
 import json
 import random
 import re
+import subprocess
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -393,6 +395,12 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
     ('tc', {'tags': ['O', 'Location']}, "label 'Location' is not O, B-TYPE or I-TYPE"),
+    ('qa', {'answers': None}, "'answers' holds 'None', and not dict; .* where there is none"),
+    ('qa', {'answers': {'text': []}}, "answers: has no column 'answer_start', .* where there is none"),
+    ('qa', {'answers': {'text': [''], 'answer_start': [0]}}, "answer '' is no text; .* where there is none"),
+    ('qa', {'is_impossible': True}, r"is_impossible is True, and its answers are \['me'\]"),
+    ('qa', {'answers': UNANSWERED['answers'], 'is_impossible': False},
+     r'is_impossible is False, and its answers are \[\]'),
     ('qa', {'answers': {'text': ['you'], 'answer_start': [7]}}, "answer 'you' is not at character 7"),
     ('qa', {'answers': {'text': ['me'], 'answer_start': [-3]}}, "answer 'me' is not at character -3"),
     ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [7]}}, "answer 'x' is not at character None")])
@@ -519,16 +527,54 @@ def test_words_without_a_tag_are_in_neither_loss_nor_score(tmp_path, scheme, cap
     ('train.json', b'[]', 'train.json: holds no row'),
     ('train.json', b'{"text": "a"}\n{"text": "b"}\n', 'a file of an object a line is named .jsonl'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
-    ('train.jsonl', b'{"text": "\xff"}\n', 'train.jsonl: cannot be read: .utf-8. codec'),
+    ('train.jsonl', '{"text": "é", "label": "été"}'.encode() + b'\n{"text": "\xff"}\n',
+     'train.jsonl:2: is not UTF-8 from byte 43 of the file on, but most of it is: mend that line'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),
     ('train.jsonl.gz', gzip.compress(b'{}' * 99, mtime=0)[:-9], 'train.jsonl.gz: cannot be read: Compressed'),
     ('train.csv', b'title,text,label\na,b\n', 'train.csv:2: has more or fewer fields than the header'),
     ('train.csv', b'title,text,label\na,"open,good\nb,c,bad\n', 'train.csv:1: .*is a quote left open'),
-    ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header')])
+    ('train.csv', b'text,text,label\na,b,good\n', 'two columns of its header .*: text, text, label; is the'),
+    ('train.csv', b'Sun,fine,good\nRain,bad,bad\n', "no column 'label', but Sun, fine, good; is the first"),
+    ('train.csv', b'title;text;label\na;b, c;good\n', "one field, 'title;text;label'; .* --delimiter=';'$"),
+    ('train.csv', b'title\ttext\tlabel\na\tb\tgood\n', r"one field, .* --delimiter='\\t'$"),
+    ('train.tsv', b'title,text,label\na,b,good\n', 'has no tabs, but .*; name it .csv'),
+    ('train.json', b'{"a": ' * 5000, 'is no list of objects')])
 def test_bad_files_are_named(tmp_path, name, content, words):
     for split in ('train', 'test'):
         (tmp_path / name.replace('train', split)).write_bytes(content)
     refused(words, load, 'example_sc', tmp_path, labels=())
+
+
+ACCENTS = 'Où êtes-vous ? L’été, le café et la forêt'
+
+
+@pytest.mark.parametrize('name, text, encoding, told', [
+    ('train.csv', ACCENTS, 'windows-1252', '3002: .* byte 66,018 .*likely WINDOWS-1252'),
+    ('train.csv', ACCENTS, 'macintosh', '3002: .*MACINTOSH'),
+    ('train.csv', ACCENTS, 'utf-16', '1: .*UTF-16 '),
+    ('train.csv', 'ascii', 'utf-16-le', '1: .*UTF-16LE'),
+    ('train.conll', 'ascii', 'utf-16-be', '1: .*UTF-16BE'),
+    ('train.jsonl.gz', 'Привет, как дела?', 'windows-1251', '3002: .* gunzip .*WINDOWS-1251'),
+    ('train.json', '今日はとても良い天気ですね', 'shift-jis', '3002: .*SHIFT-JIS')])
+def test_a_file_that_is_not_utf8_names_the_command_that_converts_it(tmp_path, name, text, encoding, told):
+    forms = {'.csv': ('title,text,label', '{},longer words,good', ''),
+             '.conll': ('{}\tB-X', '{}\tO', '\n'),
+             '.gz': ('{}', '{{"text": "{}"}}', ''),
+             '.json': ('[{{}}', ',{{"text": "{}"}}', ']')}
+    first, line, last = forms[Path(name).suffix]
+    lines = [first.format('{}'), *[line.format('row')] * 3000, line.format(text), last]
+    path = tmp_path / 'of mine' / name
+    path.parent.mkdir()
+    content = '\n'.join(lines)
+    if name.endswith('.gz'):
+        path.write_bytes(gzip.compress(content.encode(encoding)))
+    else:
+        path.write_bytes(content.encode(encoding))
+    with pytest.raises(ValueError, match=f'{name}:{told}') as error:
+        read_files([path], task('example_sc'))
+    command = re.search(r'convert it: (.*) \(', str(error.value))[1]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert (path.parent / name.removesuffix('.gz')).read_text(encoding='utf-8') == content
 
 
 def test_a_missing_file_is_a_line_with_what_is_there(tmp_path):
@@ -566,8 +612,9 @@ def test_a_split_of_another_name_and_a_subset_are_no_second_file(tmp_path):
 
 
 @pytest.mark.parametrize('option', [
-    '--template=text', '--template={text', "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
-    '--columns=1', '--columns=-1,0'])
+    '--template=text', '--template={text', '--pair={query},2', "--pair=('{query}',)",
+    "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
+    '--columns=1', '--columns=0,0.5'])
 def test_bad_task_settings_are_named(option):
     name = option[2:].split('=')[0]
     refused(name, configs.parse, tasks.Task, ['configs/tasks/example_sc.py', option])
@@ -598,6 +645,15 @@ def words_and_tags(folder, content, columns=()):
     ('-DOCSTART- -X- O O O\n\n1 @card@ CARD I-NC O\n\nRom Rom NE I-NC B-LOC\n', (), '1/O | Rom/B-LOC'),
     ('1 @card@ CARD I-NC O\n2 Rom NE I-NC B-LOC\n', (0, 3), '1/I-NC 2/I-NC'),
     ('0\t-DOCSTART-\n1\tRome\tRome\tPROPN\tNNP\t_\t0\troot\t_\tB-LOC\n', (1, 9), 'Rome/B-LOC'),
+    ('# made by us\n# Rome\tB-LOC\n#\tO\n##\nx\tO\n', (), '# Rome/B-LOC #/O x/O'),    # a comment has no tab
+    ('# made by us\n#begin document (a); part 000\n# O\n#x B-LOC\nRome O\n', (), '#/O #x/B-LOC Rome/O'),
+    ('\nword\ttag\n\nword\ttag\nRome\tB-LOC\n', (), 'word/tag Rome/B-LOC'),     # the first line is a header
+    ('Token POS NER-Tags\nRome NE B-LOC\n', (), 'Rome/B-LOC'),
+    ('ID\tFORM\tUPOS\n1\tRome\tPROPN\n', (1, 2), 'Rome/PROPN'),
+    ('Form NOUN\nlabel NER\n', (), 'Form/NOUN label/NER'),
+    ('Oslo\tx\tB-LOC\nis\tx\ty\tO\n# a\tO\n', (0, -1), 'Oslo/B-LOC is/O # a/O'),
+    ('x\tB-LOC\tOslo\tO\nx\tO\n', (-2, -1), 'Oslo/O x/O'),
+    ('1\tau\tx\tO\n1-2\tau fait\tx\tO\n# a\tO\n', (-3, -1), 'au/O'),     # words are numbered
     ('New York\tB-LOC\n\xa0x\tO\n', (), 'New York/B-LOC \xa0x/O'),      # spaces within a field
     (conllu(1, 'a b', 'X') + conllu(2, ' ', 'SPACE'), (1, 3), 'a b/X  /SPACE')])
 def test_files_of_a_word_a_line(tmp_path, content, columns, words):
@@ -615,7 +671,7 @@ def test_comments_ranges_and_empty_nodes_of_conllu_are_skipped(tmp_path, line):
 
 
 @pytest.mark.parametrize('content, columns, words', [
-    ('Rome B-LOC\nfell\n', (), 'train.conll:2: has no word and tag'),
+    ('Rome B-LOC\n#fell\n', (), 'train.conll:2: has no word and tag'),
     ('1\tPaul\tB-PER\tO\n2\t\tO\tO\n', (1, 2), r"conll:2: has no word and tag .*\['2', '', 'O', 'O'\]; mend"),
     ('1\tRome\tB-LOC\tO\n', (), 'numbered; say which of its 4 columns, .*as --columns=1,3')])
 def test_a_bad_line_of_words_is_named(tmp_path, content, columns, words):
@@ -635,6 +691,15 @@ def test_squads_own_file_is_read_as_the_hubs(tmp_path):
     file.write_text(json.dumps({'version': 'v2.0', 'data': [article]}))
     rows, _ = read_files([file], task('squad'))
     assert rows == [SQUAD_ROW, UNANSWERED]
+    for answers in ({}, {'answers': None}, {'answers': [{'text': 'a'}]}, {'answers': SQUAD_ROW['answers']}):
+        del question['answers']
+        question |= answers
+        paragraph['qas'] = [{'id': 'x0', 'question': '', 'answers': []}, question]
+        bad = tmp_path / 'bad.json'
+        bad.write_text(json.dumps({'data': [article]}))
+        refused("bad.json: question 'x1': \"answers\" must be a list .*where there is no answer; missing",
+                read_files, [bad], task('squad'))
+        question.setdefault('answers')
     file.write_text(json.dumps(rows, indent=1))     # a list of objects
     assert read_files([file], task('squad'))[0] == rows
 
@@ -738,6 +803,31 @@ def test_numbers_are_texts_and_a_title_may_be_null():
     assert fill('{title}|{year}|{share}|{text}', row, 'row 0') == '|1984|0.5|It.'
 
 
+@pytest.mark.parametrize('template, text', [
+    ('{review.title}: {review}', 'Sun: fine day'),   # as pandas.json_normalize names what is nested
+    ('{text[en]}|{0}|{a b}|{}', 'hello|7|both|none'),
+    ('{Q1: why}{why!r}', 'because!'),
+    ('{{{review}}} {{0}}', '{fine day} {0}')])       # as in str.format
+def test_a_name_in_braces_is_that_column_whatever_the_name(template, text):
+    row = {'review': 'fine day', 'review.title': 'Sun', 'text[en]': 'hello', '0': 7, 'a b': 'both',
+           '': 'none', 'Q1: why': 'because', 'why!r': '!'}
+    assert fill(template, row, 'row 0') == text
+    refused("^row 1: has no column 'review.", fill, '{review.author}', row, 'row 1')
+
+
+@pytest.mark.parametrize('template', [
+    'Is it {it}?', '{a}{b}{{c}}', '{{{a}}}', '{a}}}', '{{{{{a}', 'plain',
+    '{a', 'a}', '{{a}', '{a}}', '{{{a}}'])
+def test_templates_of_names_are_those_of_str_format(template):
+    row = {'it': 'so', 'a': '{b}', 'b': 'x'}
+    try:
+        expected = template.format_map(row)
+    except ValueError:
+        refused('has a brace without its partner', fill, template, row, 'row 0')
+    else:
+        assert fill(template, row, 'row 0') == expected
+
+
 @pytest.mark.parametrize('labels', [(1, 0), (2.5, -1.0), (True, False), ('n/a', "it's")])
 def test_the_label_map_that_a_message_proposes_works_when_it_is_pasted(tmp_path, labels):
     for split in ('train', 'test'):
@@ -779,6 +869,21 @@ def test_a_split_is_named_by_its_file_or_a_path(tmp_path, name, columns):
     assert [row['words'] for row in rows['test']] == [['Rome', 'fell'], ['Yes']]
     refused('b.txt: is none of .jsonl, .*--columns=0,3 reads a word a line', load, 'conll2003', tmp_path,
             train=f'{tmp_path}/b.txt')
+
+
+def test_a_csv_has_other_delimiters_a_byte_order_mark_or_an_index(tmp_path):
+    """Also as pandas writes a frame's index, and a spreadsheet its own delimiter."""
+    forms = {',': '\ufeff,title,text,label\n0,a,"b, c",good\n',
+             ';': '\ufeff"title";text;label\na;b, c;good\n',
+             r'\t': 'title\ttext\tlabel\na\t"b, c"\tgood\n', '|': 'title|text|label\n"a"|b, c|good\n'}
+    for delimiter, content in forms.items():
+        (tmp_path / 'a.csv').write_text(content)
+        (tmp_path / 'b.tsv').write_text('title\ttext\tlabel\n1\t2\tgood\n')    # tabs, whatever a .csv has
+        options = {'train': 'a.csv', 'validation': 'a.csv', 'test': 'b.tsv', 'delimiter': delimiter}
+        rows, _ = load('example_sc', tmp_path, **options)
+        assert [rows[split][0]['text'] for split in ('train', 'test')] == ['a\nb, c', '1\n2']
+    refused("delimiter must be one character, as ';', not '::'", load, 'example_sc', tmp_path, train='a.csv',
+            delimiter='::')
 
 
 def test_quotes_of_a_tsv_are_characters(tmp_path):

@@ -6,6 +6,7 @@ dataset = "reviews"                 # names the folder of its predictions
 data = "my_reviews"
 template = "{title}\n{text}"        # columns in braces; two of them are a pair
 label = "label"
+# delimiter = ";"                  # of .csv files; without this line a comma
 labels = ("bad", "good")            # in the order of numbers in the file; without this line: train's, sorted
 # unlabelled = ("-",)              # rows with this for a label are left out, and counted
 # metric = "Pearson"               # a regression: labels are numbers; leave out the line above

@@ -1,8 +1,6 @@
 """Tables of files and of the hub: where they lie, and which file is meant."""
-import gzip
 import re
 import sys
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +18,9 @@ class Source:
     revision: str = of_rows('')    # refs/convert/parquet where the main one is a script
     data: str = free('')           # a folder of local files, read instead of the hub
     made_by: str = free('')        # the command that writes that folder
+    delimiter: str = of_rows('')   # of .csv files, as ";"; empty: ","
     # files of a word a line
-    columns: tuple = of_rows((), of=int)   # of word and tag, from 0
+    columns: tuple = of_rows((), of=int)   # of word and tag, from 0; -1 is the last one
     words: str = of_rows('tokens')  # what these columns are called elsewhere
     tags: str = of_rows('tags')
     max_length: int = setting(0, 0)     # tokens of a text; 0: as the authors, round(0.99 x the context)
@@ -109,8 +108,7 @@ def read_files(paths, source, only=None):
     rows = []
     for path in paths:
         read = read_iob if source.columns else reader_of(path)
-        with blame(f'{path}: cannot be read', UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile):
-            part, names = read(path, source)
+        part, names = read(path, source)
         if only is not None:
             part = [row for row in part if id_of(row) in only]
         rows += part

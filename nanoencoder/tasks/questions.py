@@ -7,6 +7,7 @@ import numpy as np
 from nanoencoder.tasks.kind import NO_LABEL, Example, Kind, framed, room
 from nanoencoder.tasks.task import fill, get
 
+NO_ANSWER = '"answers": {"text": [], "answer_start": []} where there is none'
 OVERLAP = 128   # tokens that a window of a long context shares with the one before
 
 
@@ -18,13 +19,21 @@ class Questions(Kind):
 
     def make_row(self, row, labels, where):
         context = get(row, 'context', where)
-        answers = get(row, 'answers', where, dict)
-        texts = get(answers, 'text', where, list)
-        starts = get(answers, 'answer_start', where, list)
+        try:
+            answers = get(row, 'answers', where, dict)
+            texts = get(answers, 'text', f'{where}: answers', list)
+            starts = get(answers, 'answer_start', f'{where}: answers', list)
+        except ValueError as error:
+            raise ValueError(f'{error}; {NO_ANSWER}') from None
         for text, start in zip_longest(texts, starts):      # in characters of the context
-            is_known = isinstance(text, str) and text.strip() and type(start) is int
-            if not is_known or start < 0 or not context.startswith(text, start):
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError(f'{where}: answer {text!r:.80} is no text; {NO_ANSWER}')
+            if type(start) is not int or start < 0 or not context.startswith(text, start):
                 raise ValueError(f'{where}: answer {text!r:.80} is not at character {start!s:.20}')
+        is_impossible = row.get('is_impossible')    # of SQuAD 2.0's own files; the hub's have no such column
+        if is_impossible is True and texts or is_impossible is False and not texts:
+            raise ValueError(f'{where}: is_impossible is {is_impossible}, and its answers are {texts!r:.80}: '
+                             'an impossible question has none, and others have one; mend either')
         template = self.task.template.removesuffix('{context}')
         return {
             'question': fill(template, row, where),

@@ -56,21 +56,16 @@ class Task(Source):
                 raise ValueError(f'{name} must be {wanted}, not {getattr(self, name)!r:.80}')
         require('dataset', re.fullmatch(r'[\w-][\w.-]*', self.dataset), 'the name of a folder')
         require('source', self.source or self.data, 'a hub dataset, or --data=<folder> be given')
-        are_columns = all(type(column) is int and column >= 0 for column in self.columns)
-        require('columns', are_columns and len(self.columns) in (0, 2),
-                "a word's and its tag's, counted from 0, as (1, 3)")
+        require('columns', len(self.columns) in (0, 2),
+                "a word's and its tag's, counted from 0, or from the last, -1, as (1, 3) or (0, -1)")
         for name in ('train', 'test'):
             require(name, getattr(self, name), 'the name of a split or file')
-        are_templates = all(isinstance(template, str) for template in self.pair)
-        require('pair', are_templates and len(self.pair) == 2, 'two templates, of a query and its document')
-        for name in ('template', 'query', 'document', 'pair'):
-            templates = getattr(self, name)
-            if name != 'pair':
-                templates = (templates,)
-            for template in templates:
-                with blame(f'{name} is no template', ValueError):
-                    columns = columns_of(template)
-                require(name, columns, 'text with columns in braces, as "Is it {it}?"')
+        require('pair', len(self.pair) == 2, 'two templates, of a query and its document')
+        templates = ('template', self.template), ('query', self.query), ('document', self.document)
+        for name, template in (*templates, *(('pair', template) for template in self.pair)):
+            with blame(f'{name} is no template', ValueError):
+                columns = columns_of(template)
+            require(name, columns, 'text with columns in braces, as "Is it {it}?"')
         if self.kind == 'QA':
             require('template', self.template.endswith('{context}'), 'text with {context} at its end')
         names = {name for name in self.labels if isinstance(name, str)}
@@ -110,7 +105,9 @@ def get(row, column, where, kind=str):
     """Return what a row holds in a column. ValueError that says where, unless it is of that kind."""
     if column not in row:
         there = ', '.join(map(str, row))
-        raise ValueError(f'{where}: has no column {column!r}, but {there:.200}')
+        is_csv = isinstance(row, dict) and any(isinstance(value, Field) for value in row.values())
+        hint = '; is the first line of the file its header?' if is_csv else ''
+        raise ValueError(f'{where}: has no column {column!r}, but {there:.200}{hint}')
     if not isinstance(row[column], kind):
         raise ValueError(f'{where}: {column!r} holds {str(row[column])[:40]!r}, and not {kind.__name__}')
     return row[column]
