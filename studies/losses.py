@@ -14,7 +14,9 @@ from evaluate import LOSSES
 from nanoencoder.pretraining.log import frequencies_loss, read_log
 from nanoencoder.settings import plain_words, run_main
 
-COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES)
+HELD_OUT = ('val_rows', 'val_mlm_targets')     # how much the losses are of; older runs do not say it
+COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES,
+           *HELD_OUT)
 SPEEDRUN = 'studies/speedrun/losses.csv'
 WINDOW = 50     # steps
 
@@ -98,6 +100,12 @@ def beside(path, folder):
             raise ValueError(f'{folder}: has seen {line["tokens"]:,} tokens after {line["step"]} steps, '
                              f'{row} in {path} {there:,}: with another rows_per_step or context a run cannot '
                              'be compared step by step')
+        for name in [name for name in HELD_OUT if name in line and name in past]:
+            others = {*steps[name].get_group(line['step']).dropna()} - {line[name]}
+            if others:
+                raise ValueError(f'{folder}: its held-out losses are of {name} = {line[name]:,}, those of '
+                                 f'{row} in {path} of {min(others):,.0f}: give it their val_rows and '
+                                 'val_mask_ratio')
 
     for line in measured:
         step = line['step']

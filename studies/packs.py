@@ -28,6 +28,7 @@ from nanoencoder.files import (changed_files, locked, plain_name, read_json, sha
 from nanoencoder.predictions import SCORED, lr_text
 from nanoencoder.settings import parse, run_main, split_words
 from studies import losses
+from studies.study import check_recorded, load
 
 # of run.json
 PACKED = ('method', 'weights', 'data', 'settings', 'grid', 'pretraining', 'checkpoint', 'tokenizer',
@@ -146,7 +147,11 @@ def evaluate_command(words, options, find, **settings):
 
 def main():
     words, options = split_words(sys.argv[1:])
-    if len(words) == 1 and not options:
+    is_packing = len(words) == 1 and not options
+    if words and Path(words[0], 'config.py').exists():
+        study, _ = load(words[:1])
+        check_recorded(study, find_runs(words[0], is_whole=not is_packing))
+    if is_packing:
         pack(words[0])
         return
     evaluate_command(words, options, functools.partial(find_runs, is_whole=True))

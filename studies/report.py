@@ -6,6 +6,7 @@ It reads what is in runs/ or packed, and losses.csv. A claim agrees or disagrees
 with Holm's correction for all claims of the page, is below 0.05; docs/protocols.md has the statistics."""
 import functools
 import itertools
+import json
 import math
 import statistics
 import sys
@@ -27,8 +28,8 @@ from nanoencoder.figures import save
 from nanoencoder.files import read_json, whole
 from nanoencoder.predictions import lr_text
 from nanoencoder.settings import run_main
-from studies import figures, packs
-from studies.study import Contrast, load
+from studies import figures, losses, packs
+from studies.study import Contrast, check_recorded, load
 
 # Pretrainings that a verdict takes, by the rules of a study. Of simulated pages with seven contrasts of equal
 # models so many hold a verdict, in spite of Holm's correction, for three spreads of seeds: with three
@@ -83,24 +84,51 @@ class Evidence:
     """The scores of a study's fine-tunings and the last losses of its pretrainings."""
 
     def __init__(self, study):
-        """Read what is in the study's folder. ValueError if a file is not as it was packed."""
+        """Read what is in the study's folder. ValueError if a file is not as it was packed, or if the runs
+        were made with other settings than the study has now."""
         self.study = study
         self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=study.rules)
         self.problems = []      # in words: what is missing, while the rest goes on
         self.least_seeds = LEAST_SEEDS[study.rules]
-        found = evaluate.read_runs(self.cfg, self.problems, packs.find_runs(study.folder, is_whole=True))
+        packed = [*packs.find_runs(study.folder, is_whole=True)]
+        check_recorded(study, packed)
+        found = evaluate.read_runs(self.cfg, self.problems, packed)
         runs = [run for run in found if self.is_asked_for(run)]
         self.runs = evaluate.grouped(runs, 'model', 'dataset')
         self.about = {run.dataset: run for run in runs}     # any run of a dataset: its task, metric, data
         asked = [name for _, name in study.tried]
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
-        losses = pandas.read_csv(study.folder / 'losses.csv')
-        self.losses = losses.query('seed in @study.seeds')      # of each run, sorted by step
+        table = pandas.read_csv(study.folder / 'losses.csv').query('seed in @study.seeds')
+        mixed = self.mixed_rows(table, runs)
+        for row, names in mixed.items():
+            self.problems.append(f'{row}: its held-out losses are left out: its seeds differ in {names}')
+        self.losses = table[~table['row'].isin(mixed.keys())]       # of each run, sorted by step
 
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         absent = sorted({*study.seeds} - self.seeds)
         if absent:
             self.problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
+
+    def mixed_rows(self, table, runs):
+        """Return {row: settings in which its pretrainings differ, in words}: a mean over them would be of no
+        one model. They are in what fine-tunings say of their pretraining; losses.csv, the table, has what
+        the losses are of."""
+        values = {}     # {row: {name: {values in JSON}}}
+        for run in runs:
+            row, _ = self.row_of(run.model)
+            if row and run.origin is not None:
+                for name, value in run.pretraining.get('fixed', {}).items():
+                    seen = values.setdefault(row.name, {}).setdefault(name, set())
+                    seen.add(json.dumps(value))
+        for name in table.columns.intersection(losses.HELD_OUT):
+            for row, column in table.groupby('row')[name]:
+                values.setdefault(row, {})[name] = {*column.dropna()}
+        mixed = {}
+        for row, of_row in values.items():
+            names = [name for name, seen in of_row.items() if len(seen) > 1 and name != 'seed']
+            if names:
+                mixed[row] = ', '.join(names)
+        return mixed
 
     def is_asked_for(self, run):
         """Whether the study still asks for a run: a pack may have more."""

@@ -29,12 +29,13 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
 from evaluate import model_of
-from nanoencoder.files import locked, read_json, saved_state, write_json
+from examples.baselines import Settings as SimpleMethods
+from nanoencoder.files import locked, saved_state, write_json
 from nanoencoder.predictions import rate_and_seed
 from nanoencoder.pretraining.log import commit
-from nanoencoder.settings import interrupt_on_signals, nearest, run_main
+from nanoencoder.settings import interrupt_on_signals, leaves, nearest, run_main
 from studies import packs, report
-from studies.study import load, with_config
+from studies.study import arguments, check_recorded, load, with_config
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
            'row': ('', 'only this row, by name or number; and what it branches from, if that is missing'),
@@ -52,11 +53,6 @@ class Job(NamedTuple):
     makes: Path = Path()    # and what it leaves
 
 
-def arguments(settings, **more):
-    """Return settings as words of a command line."""
-    return [f'--{name}={value}' for name, value in (settings | more).items()]
-
-
 # ---------------------------------------------------------------------------
 # What is done already
 
@@ -70,39 +66,18 @@ def last_steps(study):
     return pandas.read_csv(path).groupby('folder')['step'].max().to_dict()
 
 
-def finetuned(study):
-    """{(model, dataset, learning rate, seed)} of the runs that are in runs/ or packed. ValueError
-    if one was made with another setting than the study says now."""
+def finetuned(runs):
+    """{(model, dataset, learning rate, seed)} of the runs that are in runs/ or packed."""
     done = set()
-    for folder, about, _ in packs.find_runs(study.folder):
-        model = model_of(folder, about)
-        dataset = folder.parts[-2]
-        task = study.tried.get((model, dataset))
-        if task:
-            check_same(folder, about.get('settings', {}), task.settings, 'give its task a variant')
-        done.add((model, dataset, *rate_and_seed(folder)))
+    for folder, about, _ in runs:
+        done.add((model_of(folder, about), folder.parts[-2], *rate_and_seed(folder)))
     return done
-
-
-def recorded_rows(study):
-    """{row: settings that it was pretrained with}. ValueError if one is another than the study says now."""
-    path = study.folder / 'rows.json'
-    rows = read_json(path) if path.exists() else {}
-    for row in study.rows.values():
-        check_same(f'{path}: {row.name}', rows.get(row.name, {}), row.stated, 'give the row another name')
-    return rows
-
-
-def check_same(what, made, stated, advice):
-    for name in made.keys() & stated.keys():
-        if made[name] != stated[name]:
-            raise ValueError(f'{what} was made with {name} = {made[name]}, not {stated[name]}: {advice}')
 
 
 def record_rows(study, seed):
     """Add each row that has come to its end to rows.json: what fixes its numbers, whatever the seed."""
     with locked(study.folder, wait=True):
-        rows = recorded_rows(study)
+        rows = check_recorded(study, ())
         for row in study.rows.values():
             state = saved_state(study.run(row.name, seed, row.steps))
             if state and row.name not in rows:
@@ -142,7 +117,7 @@ def pretraining(study, row, seed):
     more = {'name': run.name, 'row': row.name, 'seed': seed, 'out': run.parent,
             'save_at': tuple(sorted(row.save_at - {row.steps}))}
     if study.corpus:
-        more['corpus'] = with_config(study.corpus)['out']
+        more['corpus'] = study.corpus_folder
     parent = Path()
     if row.parent:
         parent = study.run(row.parent, seed, row.parent_step)
@@ -172,13 +147,15 @@ def finetunings(study, row, seed, done):
 
 
 def baselines(study, done):
-    """Return a Job for each task whose simple method has not been scored yet."""
+    """Return a Job for each task whose simple method has not been scored yet, with those settings that it
+    knows: batch_size and its like are a model's."""
     scored = {dataset for _, dataset, lr, _ in done if lr == 0}
     jobs = []
     for task in study.finetunings:
         dataset = task.datasets[0]
         if dataset not in scored and not task.variant:
-            command = [BASELINES, *arguments(task.settings, predictions=study.folder / 'runs')]
+            known = {name: task.settings[name] for name in task.settings if name in leaves(SimpleMethods)}
+            command = [BASELINES, *arguments(known, predictions=study.folder / 'runs')]
             jobs.append(Job(f'baseline {dataset}', command))
             scored.add(dataset)
     return jobs
@@ -320,9 +297,10 @@ def main():
     if not seeds:
         raise ValueError(f'--seed is one of {study.seeds}')
     actions.processes = actions.processes or (1 if actions.torchrun else GPUS or 2)
-    recorded_rows(study)
+    runs = [*packs.find_runs(study.folder)]
+    check_recorded(study, runs)
     steps = last_steps(study)
-    done = finetuned(study)
+    done = finetuned(runs)
     blocks = {}     # {seed: jobs}
     for seed in seeds:
         jobs = missing_jobs(study, rows, seed, steps, done)

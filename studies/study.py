@@ -15,11 +15,21 @@ import fnmatch
 import itertools
 import json
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoencoder.settings import check, check_value, nearest, parse, read, setting, split_words
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where pretrain.py is
+
+import finetune
+import pretrain
+from evaluate import model_of
+from model import Sizes
+from nanoencoder import prepare
+from nanoencoder.files import read_json
+from nanoencoder.settings import (check, check_value, flat, leaves, nearest, parse, read, setting,
+                                  split_words)
 
 # what a study itself gives each of its runs
 GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'model', 'untrained', 'grid', 'predictions'}
@@ -30,6 +40,7 @@ class Row(NamedTuple):
     """Pretraining runs that differ in nothing but their seed."""
     name: str
     settings: dict      # of pretrain.py, with those of its config file
+    cfg: pretrain.Settings      # what pretrain.py makes of them
     phases: list        # the objective of each step
     begins: str         # branch_from, weights_from, or ''
     parent: str         # the row that it begins with, or ''
@@ -42,11 +53,12 @@ class Row(NamedTuple):
 
     @property
     def stated(self):
-        """What the study says of it, in the form that state.json has: shares as steps, tuples as lists."""
-        settings = dict(self.settings)
-        for name in ('warmup_steps', 'decay_steps'):
-            if 0 < settings.get(name, 0) < 1:
-                settings[name] = round(settings[name] * self.steps)
+        """What the study says of it in rows.json's form, which has lists for tuples: all settings, but for
+        sizes that come with weights from elsewhere."""
+        settings = flat(self.cfg)
+        if self.begins and not self.parent:
+            for name in leaves(Sizes).keys() - self.settings.keys():
+                del settings[name]
         return json.loads(json.dumps(settings))
 
 
@@ -54,6 +66,7 @@ class Finetuning(NamedTuple):
     """An entry of the table of tasks."""
     models: dict        # {name: (row, step)}, of those in Study.models
     settings: dict      # of finetune.py, with those of its config file, without models and lrs
+    cfg: finetune.Settings      # what finetune.py makes of them
     lrs: tuple
     datasets: list      # that it is scored on; it is trained on the first
     variant: str        # '+name' follows the names of its models
@@ -93,6 +106,10 @@ class Study:
         self.tried = {}     # {(model, dataset): its Finetuning}
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
+        for seed in self.seeds:
+            check_value('seeds', int, seed, 0)
+        self.corpus_folder = ''
+        self.read_table('corpus', {'out': self.corpus} if self.corpus else {}, self.add_corpus)
         self.read_table('runs', self.runs, self.add_row)
         self.read_table('tasks', dict(enumerate(self.tasks, 1)), self.add_task)
         self.read_table('contrasts', self.contrasts, self.add_contrast)
@@ -108,6 +125,10 @@ class Study:
             except (AttributeError, TypeError, ValueError) as error:
                 raise ValueError(f'{table} {name!r:.80}: {error}') from None
 
+    def add_corpus(self, name, entry):
+        cfg, _ = parse(prepare.Settings, arguments(with_config(entry)))
+        self.corpus_folder = cfg.out
+
     def add_row(self, name, entry):
         if name == 'untrained':
             raise ValueError('is the name of a model with new weights; give the row another')
@@ -118,8 +139,12 @@ class Study:
             if settings.get(key):
                 begins = key
         parent, step = self.parent_of(begins, settings.get(begins, ''), phases)
-        saved = {*settings.get('save_at', ())}
-        self.rows[name] = Row(name, settings, phases, begins, parent, step, saved)
+        sizes = {}
+        if parent:
+            sizes = flat(self.rows[parent].cfg.model)
+        cfg, _ = parse(pretrain.Settings, arguments(settings, name=name), inherit=lambda values: sizes)
+        saved = {*cfg.save_at}
+        self.rows[name] = Row(name, settings, cfg, phases, begins, parent, step, saved)
         self.models.setdefault('untrained', (name, len(phases)))
         for step in sorted(saved):
             if step < len(phases):
@@ -155,11 +180,16 @@ class Study:
         for path in settings.get('score_on', ()):
             datasets.append(read(path)['dataset'][0])
         variant = f'+{settings["variant"]}' if settings.get('variant') else ''
-        task = Finetuning(models, settings, lrs, datasets, variant)
-        for key in itertools.product([model + variant for model in models], datasets):
+        keys = [*itertools.product([model + variant for model in models], datasets)]
+        for key in keys:
             if key in self.tried:
                 raise ValueError(f'{" on ".join(key)} is there twice; one of them needs a variant')
-            self.tried[key] = task
+            self.tried[key] = None
+        words = arguments(settings, model='a row', grid=True, lrs=lrs)
+        cfg, actions = parse(finetune.Settings, words, finetune.ACTIONS)
+        finetune.check_actions(cfg, actions, settings.keys())
+        task = Finetuning(models, settings, cfg, lrs, datasets, variant)
+        self.tried |= dict.fromkeys(keys, task)
         self.finetunings.append(task)
 
     def add_contrast(self, name, entry):
@@ -168,6 +198,7 @@ class Study:
         for text, weight in entry['weights'].items():
             model, _, lr = text.partition('@')
             lr = float(lr) if lr else None
+            check_value('weights', float, weight)
             weights[model, lr] = float(weight)
             for dataset in entry['datasets']:
                 task = self.tried.get((model, dataset))
@@ -190,6 +221,11 @@ class Study:
         return Path(self.folder, 'out', f'{row}-s{seed}', *map(str, step))
 
 
+def arguments(settings, **more):
+    """Return settings as words of a command line."""
+    return [f'--{name}={value}' for name, value in (settings | more).items()]
+
+
 def with_config(options):
     """Return a table entry's settings together with those of its config file."""
     given = options.keys() & GIVEN
@@ -210,6 +246,40 @@ def objectives(settings):
         raise ValueError("phases are pairs, such as (('clm', 450), ('mlm', 1_350))")
     once = [objective for objective, steps in settings['phases'] for _ in range(steps)]
     return once * settings.get('repeat', 1)
+
+
+def check_recorded(study, runs):
+    """Return {row: settings that it was pretrained with}, as rows.json has them. ValueError if a row, or one
+    of these fine-tunings, was made with another setting than the study says now.
+
+    runs  [(folder, run.json, ...)] as packs.find_runs yields them"""
+    path = study.folder / 'rows.json'
+    rows = read_json(path) if path.exists() else {}
+    for row in study.rows.values():
+        made = rows.get(row.name, {})
+        if made.get('optimizer') == 'muon' and 'muon_lr_ratio' in made:     # as older runs call it
+            made = made | {'matrix_lr_ratio': made['muon_lr_ratio']}
+        check_same(f'{path}: {row.name}', made, row.stated, 'give the row another name')
+    for folder, about, *_ in runs:
+        dataset = folder.parts[-2]
+        task = study.tried.get((model_of(folder, about), dataset))
+        if task:
+            stated = task.settings
+            if dataset == task.datasets[0]:     # others, of score_on, have settings of their own
+                stated = flat(task.cfg)
+            made = about.get('settings', {})
+            check_same(folder, made, stated, 'give its task a variant', without=('lr', 'seed'))
+    return rows
+
+
+def check_same(what, made, stated, advice, without=()):
+    """ValueError if two {setting: value} differ in what both say. Where the study leaves a choice to the
+    machine or the model, any is right."""
+    stated = json.loads(json.dumps(stated))
+    for name in sorted(made.keys() & stated.keys() - {*without}):
+        is_open = (name, stated[name]) in (('dtype', 'auto'), ('max_length', 0))
+        if made[name] != stated[name] and not is_open:
+            raise ValueError(f'{what} was made with {name} = {made[name]}, not {stated[name]}: {advice}')
 
 
 def load(words, actions=()):

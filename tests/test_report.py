@@ -16,7 +16,7 @@ import evaluate
 from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import json_lines, read_json, sha256, write_json
 from studies import report
-from studies.study import Contrast
+from studies.study import Contrast, load
 from test_evaluate import write
 
 
@@ -297,6 +297,50 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
     refused_line(f'json: lacks other.jsonl.gz, as when a packing was stopped; .*packs.py {toy}', *report)
     assert not (toy / 'report.md').exists()
     assert not (toy / 'ladder.png').exists()
+
+
+@pytest.mark.parametrize('old, new, words', [
+    ("'phases': (('mlm', 200),)", "'phases': (('mlm', 200),), 'lr': 0.01", 'lr = 0.003, not 0.01'),
+    ("'phases': (('mlm', 200),)", "'phases': (('mlm', 150), ('clm', 50))", r'phases = .+, not \[\['),
+    ("'phases': (('mlm', 200),)", "'phases': (('mlm', 200),), 'mask_ratio': 0.2", 'mask_ratio = 0.4, not 0.2'),
+    ("'configs/tiny.py'", "'configs/tiny.py', 'seed_of': 0", 'unknown setting'),
+    ("'configs/tiny.py'}", "'configs/tiny.py', 'optimizer': 'muon'}", 'matrix_lr_ratio = 1.0, not 6.7'),
+    ("docs_tc.py', ", "docs_tc.py', 'epochs': 2, ", 'clm-1-s0/TC/docs_tc/lr1e-03_sd0 was made with epochs = 1, n'),
+    ("every_task = {", "every_task = {'warmup': 0.2, ", 'was made with warmup = 0.1, not 0.2: give its task a')])
+def test_a_page_is_of_the_runs_that_its_config_describes(toy, old, new, words):
+    """What run.py would refuse is refused where results are told."""
+    row, = (row for name, row in load([str(toy)])[0].rows.items() if name == 'mlm-2')
+    write_json(toy / 'rows.json', {'mlm-2': row.stated | {'dtype': 'bf16'}})
+    lines = read_packed(toy, 's0')
+    lines[0]['about']['settings'] = {'epochs': 1, 'warmup': 0.1, 'lr': 0.001, 'dtype': 'fp32'}
+    write_packed(toy, 's0', lines)
+    edit(toy / 'config.py', old, new)
+    for script in (['studies.report', toy], ['studies.packs', toy], ['studies.packs', toy, 'table']):
+        refused_line(words, *script)
+    assert not (toy / 'report.md').exists()
+
+
+def test_losses_of_seeds_that_differ_in_a_setting_are_no_mean(toy, few_resamples):
+    """In one of their pretraining's, or in what is held out. Their scores are left out already."""
+    lines = read_packed(toy, 's1') + read_packed(toy, 's2')
+    for line in lines:
+        past = line['about']['pretraining']
+        past['fixed'] = {'lr': 0.003, 'seed': past['seed']}
+        if past['row'] == 'mlm-1' and past['seed'] == 2:
+            past['fixed']['lr'] = 0.004
+    write_packed(toy, 's1', lines)
+    (toy / 'runs/s2.jsonl.gz').unlink()
+    table = pandas.read_csv(toy / 'losses.csv')
+    table['val_rows'] = 64.0
+    table.loc[table['row'] == 'both-1', 'val_rows'] = [64, 64, 64, math.nan, 32, 32]
+    table.to_csv(toy / 'losses.csv', index=False)
+    write_digests(toy)
+    text, told = made(toy, code=1)
+    assert 'mlm-1: its held-out losses are left out: its seeds differ in lr\n' in told
+    assert 'both-1: its held-out losses are left out: its seeds differ in val_rows\n' in told
+    rows = cells_of(text, 'All rows')
+    assert [rows[name][1] for name in ('mlm-1', 'both-1')] == ['', '']
+    assert rows['mlm-2'][1].startswith('6.01 [')
 
 
 def test_holm_counts_contrasts_whose_runs_are_missing(toy, few_resamples):

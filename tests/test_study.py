@@ -16,7 +16,7 @@ import pytest
 
 from conftest import ROOT, SMALL, log_lines, refused, run_script, write_log
 from nanoencoder import paper
-from nanoencoder.files import json_lines, saved_steps, write_sealed
+from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
 from nanoencoder.predictions import find_folders
 from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
@@ -57,9 +57,9 @@ def write(folder, **changes):
 @pytest.fixture
 def place(tmp_path):
     """A folder with a study and its configs."""
-    (tmp_path / 'tiny.py').write_text('lr = 1.0\n')
+    (tmp_path / 'tiny.py').write_text('lr = 1.0\nwarmup_steps = 0\ndecay_steps = 0\n')
     (tmp_path / 'corpus.py').write_text(f'out = "{tmp_path}/corpus"\n')
-    (tmp_path / 'words.py').write_text('kind = "SC"\ndataset = "words"\nsteps = 9\n')
+    (tmp_path / 'words.py').write_text('kind = "SC"\ndataset = "words"\nsteps = 9\ndata = "texts"\n')
     write(tmp_path)
     return tmp_path
 
@@ -111,7 +111,7 @@ def test_the_papers_study_has_its_models_and_scores():
 @pytest.mark.parametrize('name', [path.parent.name for path in sorted(ROOT.glob('studies/*/losses.csv'))])
 def test_the_studies_in_git_are_done_and_their_rows_are_recorded(name):
     table, _ = study.load([f'studies/{name}'])
-    assert run.recorded_rows(table).keys() == table.rows.keys()
+    assert study.check_recorded(table, ()).keys() == table.rows.keys()
     steps = run.last_steps(table)
     for row, seed in itertools.product(table.rows.values(), table.seeds):
         assert steps[f'{row.name}-s{seed}'] == row.steps
@@ -273,6 +273,50 @@ def test_what_was_made_with_other_settings_is_not_taken_for_it(place, runner, ol
     assert code == 2
     assert starts == []
     assert re.search(words, text)
+
+
+def test_a_setting_that_is_no_longer_stated_is_compared_too(place, runner):
+    write_json(place / 'rows.json', {'clm': {'lr': 1.0, 'dtype': 'bf16', 'weight_decay': 0.2}})
+    code, text, starts = runner.do()
+    assert (code, starts) == (2, [])
+    assert 'rows.json: clm was made with weight_decay = 0.2, not 0.1: give the row another name' in text
+
+
+@pytest.mark.parametrize('old, new, words', [
+    ("'save_at': (6,)", "'save_at': (6,), 'learning_rate': 1e-3",
+     "runs 'mlm': --learning_rate: unknown setting 'learning_rate'; here it is 'lr'"),
+    ("'save_at': (6,)", "'save_at': (13,)", "runs 'mlm': --save_at: save_at must be from 1 to 12, not 13"),
+    ("'save_at': (6,)", "'save_at': (6,), 'warmup_steps': 13", "runs 'mlm': --warmup_steps: warmup_steps must"),
+    ("'save_at': (6,)", "'save_at': (6,), 'mask_ratio': '4/10'", "runs 'mlm': --mask_ratio: '4/10' is no float"),
+    ("(('mlm', 6),)", "(('mlmm', 6),)", "runs 'again': --phases: phases must be (objective, steps) pairs"),
+    ("'models': ('*',)", "'models': ('*',), 'stepz': 3", "tasks 1: --stepz: unknown setting 'stepz'; the near"),
+    ("'models': ('*',)", "'models': ('*',), 'lr': 1e-3", 'tasks 1: lr and seed are of one run'),
+    ("'models': ('*',)", "'models': ('*',), 'kind': 'XY'", "tasks 1: --kind: kind is one of SC, TC, QA, IR"),
+    ("'models': ('*',)", "'models': ('*',), 'layers': 1", 'tasks 1: causal and layers make another encoder'),
+    ("'lrs': (1e-2,)", "'lrs': ('x',)", "tasks 2: --lrs: lrs takes float, not str 'x'"),
+    ('(0, 1)', '(0, 0.5)', 'seeds takes int, not float 0.5'),
+    ('(0, 1)', '(0, -1)', 'seeds must be at least 0, not -1'),
+    ("'clm': 1,", "'clm': 1e999,", "contrasts 'early': weights must be finite, not inf"),
+    ('corpus = {', "corpus = {'paths': 'x', ",
+     "corpus 'out': --paths: unknown setting 'paths'; the nearest is 'path'")])
+def test_a_slip_is_found_before_the_first_job(place, runner, old, new, words):
+    """As its script would find it when the job starts, maybe days later; in one line with its table's."""
+    write(place, **{old: new})
+    for action in ((), ('--dry_run',)):
+        code, text, starts = runner.do(*action)
+        assert (code, starts) == (2, [])
+        line, = text.splitlines()
+        assert re.match(rf'error: {place}/config.py:\d+: {re.escape(words)}', line), line
+
+
+def test_a_baseline_is_handed_what_it_knows(place, runner):
+    write(place, **{"'lrs': (1e-3, 2e-3)}": "'lrs': (1e-3, 2e-3), 'batch_size': 4}"})
+    code, text, starts = runner.do()
+    assert code == 0, text
+    told = {options['script']: options.get('batch_size') for options in starts}
+    assert told == {'data.py': None, run.BASELINES: None, 'pretrain.py': None, 'finetune.py': '4'}
+    simple, = (options for options in starts if options['script'] == run.BASELINES)
+    assert {*simple} == {'script', 'kind', 'dataset', 'steps', 'data', 'predictions'}
 
 
 def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place, runner):
