@@ -109,12 +109,13 @@ class Tokenizer:
         return ids
 
     def encode_masked(self, text):
-        """Encode a text in which the mask token, together with the spaces before it, is one id."""
+        """Encode a text in which the mask token, together with the spaces before it, is one id. The special
+        tokens are around it that are around any text that is read as a whole."""
         mask = re.escape(self.roles['mask'])
         ids = []
         for piece in re.split(rf'\s*{mask}', text):
             ids += [*self.encode(piece), self.ids['mask']]
-        return np.array(ids[:-1], np.int64)
+        return np.array([*self.prefix, *ids[:-1], *self.suffix], np.int64)
 
     def decode(self, ids):
         return self.backend.decode(list(ids), skip_special_tokens=False)
@@ -199,15 +200,15 @@ class Tokenizer:
                     content.append('NFC')
         return sha256_of_text(json.dumps(content))
 
-    def save(self, folder, append_eos=False, model_max_length=None):
-        """Write tokenizer.json and tokenizer_config.json as transformers reads them. With append_eos,
-        transformers ends each text with the eos token."""
+    def save(self, folder, model_max_length=None):
+        """Write tokenizer.json and tokenizer_config.json as transformers reads them, which then puts the same
+        special tokens around a text as we do: ours end with eos.
+
+        model_max_length  tokens that a model reads at most; None where there is no model"""
         spec = json.loads(self.backend.to_str())
         if not self.is_foreign:
-            steps = spec['post_processor']['processors']
-            steps[0]['trim_offsets'] = True     # as in `encode_with_offsets`
-            if not append_eos:
-                steps.pop()
+            to_bytes, _ = spec['post_processor']['processors']
+            to_bytes['trim_offsets'] = True     # as in `encode_with_offsets`
         config = {'tokenizer_class': 'PreTrainedTokenizerFast',
                   'model_input_names': ['input_ids', 'attention_mask'],
                   'clean_up_tokenization_spaces': False}
@@ -216,7 +217,8 @@ class Tokenizer:
         if model_max_length:
             config['model_max_length'] = model_max_length
         write_json(Path(folder, 'tokenizer_config.json'), config)
-        write_json(Path(folder, 'tokenizer.json'), spec)    # last: a folder that has it is complete
+        # last: a folder that has it is complete; in one line, as Python is slow to indent it
+        write_json(Path(folder, 'tokenizer.json'), spec, indent=None)
 
 
 def without_surrogates(text):

@@ -40,7 +40,7 @@ def test_a_pipeline_fills_masks_and_the_model_ignores_padding(qk_norm, trained):
     reader = transformers.AutoModel.from_pretrained(checkpoint.folder).eval()
     with torch.no_grad():
         for vectors, text in zip(reader(**batch).last_hidden_state, short_and_long):
-            tokens = torch.from_numpy(tokenizer.encode(text))
+            tokens = torch.tensor([*tokenizer.encode(text), *tokenizer.suffix])
             length = len(tokens)
             ours = model.model(tokens, [length], causal=False)
             causal = model.model(tokens, [length], causal=True)

@@ -239,6 +239,7 @@ def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, trai
     theirs = open_whole(transformers.AutoModelForCausalLM, 'decoder')
     assert type(theirs).__name__ == ('Qwen3ForCausalLM' if qk_norm else 'LlamaForCausalLM')
     tokenizer = transformers.AutoTokenizer.from_pretrained('decoder')
+    assert tokenizer('of it')['input_ids'] == TOKENIZER.encode('of it').tolist()    # a prompt without eos
     ids = tokenizer(texts()[0], return_tensors='pt')['input_ids'][:, :60]
     expected = logits_of(load('out/run'), ids[0], causal=True)
     assert_near(theirs(ids).logits[0], expected)

@@ -194,7 +194,7 @@ def test_a_peer_is_fine_tuned_and_its_outputs_are_those_of_transformers(family, 
 def test_ours_and_its_export_as_a_peer_learn_alike(kind, prepared, tmp_path, monkeypatch):
     """The same losses and predictions, by our transformer and transformers' EuroBERT."""
     folder = random_model(tmp_path / 'random', tie_word_embeddings=False)
-    TOKENIZER.save(folder, append_eos=True)
+    TOKENIZER.save(folder)
 
     def learn():
         cfg, base, data = prepared(kind, folder, epochs=9, lr=1e-3)
@@ -298,7 +298,7 @@ BAD = [
      'weight classifier.bias is unexpected: .*a classifier'),
     (tokenizer_with({'post_processor': 'gone'}, cls_token='gone', sep_token='gone', **FAST),
      r'appends no special token such as \[SEP\]'),
-    (lambda folder: TOKENIZER.save(folder, append_eos=True),
+    (lambda folder: TOKENIZER.save(folder),
      r'its tokenizer has 3,\d+ ids more than the 900 embeddings; .*resize_token_embeddings'),
     (rewrite(is_decoder=True), 'this bert is a decoder; decoders that open are eurobert, llama, '),
     # transformers would put a causal mask on

@@ -1,6 +1,8 @@
 """Tokenizers in and out: the tokenizers library is the judge of ids, transformers of what is saved."""
+import functools
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ import tiktoken
 import transformers
 from tokenizers import Regex, Tokenizer as Library, models, normalizers, pre_tokenizers, trainers
 
-from conftest import LLAMA3, ROOT, refused, texts
+from conftest import LLAMA3, ROOT, refused, small_run, texts
+from nanoencoder.pretraining.checkpoint import write_model
+from nanoencoder.tasks.kind import framed
 from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
 
 DOCS = ROOT / 'configs/corpora/docs'
@@ -159,8 +163,8 @@ def test_where_tiktoken_has_other_ids_or_none_it_does_not_encode(tmp_path, capsy
 def test_masks_are_encoded_where_asked_and_surrogates_replaced():
     encode = TOKENIZER.encode
     masked = TOKENIZER.encode_masked('The <|mask|> of<|mask|>')
-    assert masked.tolist() == [*encode('The'), 4095, *encode(' of'), 4095]
-    assert TOKENIZER.decode(masked) == 'The<|mask|> of<|mask|>'
+    assert masked.tolist() == [*encode('The'), 4095, *encode(' of'), 4095, TOKENIZER.ids['eos']]
+    assert TOKENIZER.decode(masked[:-1]) == 'The<|mask|> of<|mask|>'
     for either in (encode, TOKENIZER.bulk()):
         assert either('a \ud83d b').tolist() == encode('a \ufffd b').tolist()
 
@@ -202,8 +206,9 @@ def test_saved_tokenizers_give_our_ids_in_transformers(style, tmp_path):
     if style != 'docs':
         huggingface(style, tmp_path)
         ours = load_tokenizer(str(tmp_path))
-    ours.save(tmp_path, append_eos=True)
+    ours.save(tmp_path, model_max_length=100)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.model_max_length == 100
     assert (theirs.mask_token_id, theirs.pad_token_id) == (ours.ids['mask'], ours.ids['pad'])
     eos = theirs.eos_token_id
     for text in sample_texts(1000):
@@ -213,10 +218,49 @@ def test_saved_tokenizers_give_our_ids_in_transformers(style, tmp_path):
         assert encoded['input_ids'] == [*ours.encode(plain), eos]
         pieces = [plain[start:end] for start, end in encoded['offset_mapping']]
         assert pieces == [piece.strip(' ') for piece in pieces], repr(plain)
-    assert theirs.encode('of <|mask|>') == [*ours.encode_masked('of <|mask|>'), eos]
-    ours.save(tmp_path)
-    again = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert again.encode('of it') == ours.encode('of it').tolist()
+    assert theirs.encode('of <|mask|>') == ours.encode_masked('of <|mask|>').tolist()
+
+
+def of_encoder(name):
+    """Write the tokenizer of an encoder of transformers."""
+    def write(folder):
+        import test_peers
+        getattr(test_peers, name)().save_pretrained(folder)
+    return write
+
+
+def of_older_corpus(folder):
+    """The corpus's tokenizer.json ended no text with eos."""
+    TOKENIZER.save(folder)
+    spec = json.loads((folder / 'tokenizer.json').read_text())
+    spec['post_processor']['processors'].pop()
+    (folder / 'tokenizer.json').write_text(json.dumps(spec))
+
+
+@pytest.mark.parametrize('write', [
+    TOKENIZER.save, of_older_corpus, functools.partial(huggingface, 'smollm'), of_encoder('word_pieces'),
+    of_encoder('byte_level')], ids=['ours', 'of an older corpus', "a decoder's", 'word pieces', 'bytes'])
+def test_a_checkpoint_is_read_alike_by_everybody(write, tmp_path):
+    """transformers' tokenizer of a pretrained folder gives what our own scripts give a model, [CLS] and eos
+    included; and it says how many tokens the model reads."""
+    corpus = SimpleNamespace(folder=tmp_path / 'corpus', meta={})
+    folder = tmp_path / '12'
+    for new in (corpus.folder, folder):
+        new.mkdir()
+    write(corpus.folder)
+    for role, i in load_tokenizer(str(corpus.folder)).ids.items():
+        corpus.meta[f'{role}_token_id'] = i
+    write_model(folder, None, {}, 'mlm', corpus, small_run(context=64))
+    ours = load_tokenizer(str(folder))
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert theirs.model_max_length == 64
+    assert ours.suffix
+    for text in ['', *sample_texts(200)]:
+        text = text.replace('<|', '<_')
+        ids = framed(ours.encode(text), ours, 64).tolist()
+        assert theirs(text, truncation=True)['input_ids'] == ids, repr(text)
+    masked = f'of {theirs.mask_token}'
+    assert theirs(masked)['input_ids'] == ours.encode_masked(masked).tolist()
 
 
 def test_offsets_are_of_the_words_without_spaces(tmp_path):
@@ -254,7 +298,7 @@ def test_every_added_token_keeps_the_id_that_its_file_gives_it(added, tmp_path):
     for encode in (first.encode, first.bulk()):
         for token, i in file_ids.items():   # spaces are text, tags are characters
             assert (i in encode(f'a{token}b')) == token.isspace()
-    first.save(tmp_path, append_eos=True)
+    first.save(tmp_path)
     again = load_tokenizer(str(tmp_path))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for ids_of in (first.backend.token_to_id, again.backend.token_to_id, theirs.convert_tokens_to_ids):

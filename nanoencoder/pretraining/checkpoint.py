@@ -3,9 +3,9 @@
 A checkpoint is a Hugging Face folder with the optimizer's state and state.json beside the weights. It
 exists complete or not at all, opens under DDP, FSDP and in any number of processes, and gives back the
 same bits."""
+import functools
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from nanoencoder.prepare import compare_shards, open_sealed
 from nanoencoder.pretraining.cost import summary
 from nanoencoder.processes import place_in_node, sharded_as, unsharded
 from nanoencoder.settings import build, flat, leaves
+from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
 NUMBERS = 'numbers'     # in the metadata of the optimizer's file: those of its state that are not tensors
@@ -175,14 +176,20 @@ def fixed(cfg, corpus, world):
     return json.loads(json.dumps(numbers))
 
 
+@functools.cache
+def tokenizer_of(folder):
+    """Return the Tokenizer of a corpus, read once: one of Llama 3's size takes a second."""
+    return load_tokenizer(str(folder))
+
+
 def write_model(folder, model, weights, objective, corpus, cfg):
-    """Write a Model as a Hugging Face folder, with the corpus's tokenizer."""
+    """Write a Model as a Hugging Face folder, with the corpus's tokenizer. It is written anew: that of an
+    older corpus does not end a text with eos."""
     ids = {role: corpus.meta[f'{role}_token_id'] for role in huggingface.ROLES}
     huggingface.save(folder, cfg.model, cfg.context, ids, weights, initializer_range=cfg.initializer_range,
                      objective=objective, causal=OBJECTIVES[objective].causal,
                      offset=OBJECTIVES[objective].offset)
-    for name in ('tokenizer.json', 'tokenizer_config.json'):
-        shutil.copyfile(corpus.folder / name, folder / name)
+    tokenizer_of(corpus.folder).save(folder, model_max_length=cfg.context)
 
 
 def remove_older(run, cfg):

@@ -128,7 +128,7 @@ def save_encoder(cfg, base, data, encoder, folder):
     with whole(folder) as temporary:
         temporary.mkdir()
         huggingface.save(temporary, sizes, base.checkpoint.context, tokenizer.ids, tensors, **config)
-        tokenizer.save(temporary, append_eos=True, model_max_length=cfg.max_length)
+        tokenizer.save(temporary, cfg.max_length)
         if head == 'vector':
             prompts = {
                 name: getattr(cfg, name).split('{')[0]
