@@ -14,7 +14,7 @@ if __name__ == '__main__':
 
 import torch
 
-from nanoencoder.huggingface import fetch_weights, open_checkpoint, read_prediction
+from nanoencoder.huggingface import fetch_weights, open_checkpoint, read_prediction, source_of
 from nanoencoder.settings import plain_words, run_main
 
 
@@ -71,7 +71,7 @@ def main():
         model = checkpoint.model(device, dtype)
         for answers in fill_mask(model, tokenizer, text, offset, causal):
             words = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers]
-            print(f'  {str(checkpoint.folder):<26}', '   '.join(words))
+            print(f'  {source_of(name, checkpoint.folder):<26}', '   '.join(words))
 
 
 if __name__ == '__main__':

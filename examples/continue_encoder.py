@@ -32,7 +32,7 @@ import pretrain
 from data import OBJECTIVES
 from model import Sizes
 from nanoencoder.files import blame, read_json, whole
-from nanoencoder.huggingface import fetch_weights, folder_of
+from nanoencoder.huggingface import fetch_weights, folder_of, source_of
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import (check_encoder, check_ids, import_transformers, pad_of, pad_texts, positions_of,
                                read_settings, read_tokenizer, read_weights)
@@ -196,6 +196,7 @@ def take_weights(cfg, corpus):
         raise ValueError(f'{folder}: its tokenizer puts other tokens around a text than those that '
                          'tokenizer_config.json names as cls_token and sep_token')
     fetch_weights(cfg.weights_from, folder)
+    source = source_of(cfg.weights_from, folder)
     head = ' and a new output head' if cfg.new_head else ''
     return checkpoint.Origin(folder, checkpoint.FRESH, f'weights from {source}{head}; fresh optimizer')
 

@@ -145,6 +145,15 @@ def folder_of(name):
     return download(name) if is_hub_id(name) else newest_checkpoint(name)
 
 
+def source_of(name, folder):
+    """Say whose weights are in a folder: owner/model@commit where `name` is a hub id, as its folder is one of
+    a cache in somebody's home; else the folder."""
+    if not is_hub_id(name):
+        return str(folder)
+    repository, _, _ = name.partition('@')
+    return f'{repository}@{folder.name:.8}'
+
+
 def newest_checkpoint(folder):
     """The folder itself if it holds weights, else the last of a run's checkpoints."""
     newest = Path(folder, str(max(saved_steps(folder), default='')))
@@ -352,6 +361,10 @@ def save(folder, sizes, context, ids, tensors, **more):
     for role, i in ids.items():
         config[f'{role}_token_id'] = i
     config |= QWEN3 if sizes.qk_norm else EUROBERT
+    if sizes.qk_norm:
+        # text-embeddings-inference would run a decoder, too: it demands this, and transformers 5 reads
+        # rope_parameters
+        del config['rope_theta']
     config |= {
         CONTEXT: context,
         'head_dim': sizes.head_size,

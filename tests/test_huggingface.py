@@ -84,6 +84,8 @@ def test_logits_are_those_of_transformers(family, tmp_path):
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
     again = load(folder)
     assert again.sizes == ours.sizes
+    # which text-embeddings-inference demands; it ignores is_causal
+    assert ('rope_theta' in files.read_json(folder / 'config.json')) == (family != 'qwen3')
     assert_near(again.state_dict(), ours.state_dict(), 0)
     auto = transformers.AutoModelForCausalLM if family == 'qwen3' else transformers.AutoModelForMaskedLM
     opened = open_whole(auto, folder)
@@ -180,7 +182,7 @@ def test_a_bert_is_refused_with_what_does_take_it(llama):
     for command in (['fill_mask.py', llama, 'a <|mask|>'],
                     ['minimal_pairs.py', f'--model={llama}', '--dataset=toy'],
                     ['pretrain.py', 'configs/decoder_to_encoder.py', f'--weights_from={llama}']):
-        refused_line("model_type is 'bert'; .* finetune.py, .* examples/continue_encoder.py; pipeline", *command)
+        refused_line("type is 'bert'; .* finetune.py, .* examples/continue_encoder.py; pipeline", *command)
 
 
 def test_a_config_may_leave_out_or_null_what_its_family_implies(llama):
@@ -335,10 +337,23 @@ def test_a_hub_id_is_opened_and_refused_before_its_weights_come(hub, tmp_path):
     refused('some/absent: no such folder, and the hub did not give it: 404', load, 'some/absent')
 
 
+def test_a_run_says_the_hub_id_and_commit_of_its_weights(hub, settings, tmp_path):
+    """And nowhere the folder of the cache, which lies in somebody's home."""
+    make('llama', hub / 'acme/mini', vocab_size=4_096)
+    TOKENIZER.save(hub / 'acme/mini')
+    cfg = settings(weights_from='acme/mini', phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_every=0,
+                   hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6)
+    pretrain.train(cfg)
+    state = files.read_json(tmp_path / 'out/run/1/state.json')
+    assert state['starts'][0]['how'].startswith('weights from acme/mini@commit, context 4096 -> 64')
+    for path in (tmp_path / 'out').rglob('*.json*'):
+        assert str(tmp_path / 'cache') not in path.read_text(), path
+    assert '  acme/mini@commit ' in ran('fill_mask.py', 'acme/mini', 'a <|mask|>').stdout
+
+
 @pytest.mark.parametrize('script', ['fill_mask.py', 'minimal_pairs.py'])
 def test_no_weights_are_downloaded_for_what_is_refused(script, hub, tmp_path):
-    """A tokenizer that is SentencePiece's or of another model, none at all, and a text or a task that will not
-    do."""
+    """A tokenizer of SentencePiece's or of another model, none at all, and a text or a task that will not do."""
     def refused_early(words, dataset='', text='a <|mask|>'):
         command = [script, 'some/model', text]
         if script == 'minimal_pairs.py':

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -66,7 +67,7 @@ FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/sm
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
 # of torchrun, bench.py and uv
 OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend',
-                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all'}
+                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude'}
 
 
 def run_block(title, module, **names):
@@ -150,7 +151,7 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
     if 'torchrun' in command and script == 'pretrain.py':    # it waits for the save of a stopped pretraining
         assert '--shutdown_timeout=300' in command or page == 'README.md'
     if '.venv/bin/' in command:
-        assert re.search(r'\.venv/bin/(python|torchrun) ', command)
+        assert re.search(r'\.venv/bin/(python|torchrun|hf) ', command)
     assert script or words[0] != '.venv/bin/python' or words[1] in ('-m', '-c')
     if rest == ['--help']:
         return
@@ -270,6 +271,16 @@ def test_the_shortest_objective(monkeypatch, settings):
     assert targets.tolist() == [7, 8, none, none, 3, none, none]
     assert skip.expected_targets(cfg) == approx(1 - 4 / cfg.context)  # two segments, two each
     assert skip.offset == 2
+
+
+def test_what_is_uploaded_is_the_model_and_its_tokenizer(trained):
+    command, = (command for _, command in COMMANDS if 'hf upload' in command)
+    words = shlex.split(command)
+    excluded = [word for option, word in zip(words, words[1:]) if option == '--exclude']
+    cfg = trained(phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_every=0)
+    names = [path.name for path in Path(cfg.out, 'run/1').iterdir()]
+    uploaded = huggingface_hub.utils.filter_repo_objects(names, ignore_patterns=excluded)
+    assert {*uploaded} == {'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'}
 
 
 def test_minimal_pairs_read_a_recipes_objective_at_its_place(monkeypatch, trained):

@@ -334,7 +334,8 @@ def take_weights(cfg, corpus):
     if cfg.new_head:
         changes.append('a new output head')
     huggingface.fetch_weights(cfg.weights_from, checkpoint.folder)
-    how = ', '.join([f'weights from {checkpoint.folder}', *changes])
+    source = huggingface.source_of(cfg.weights_from, checkpoint.folder)
+    how = ', '.join([f'weights from {source}', *changes])
     how += f'; fresh optimizer, data from row {cfg.first_row:,}'
     return Origin(checkpoint.folder, FRESH, how, checkpoint.new_ids)
 
