@@ -353,7 +353,7 @@ def test_a_run_says_the_hub_id_and_commit_of_its_weights(hub, settings, tmp_path
 
 @pytest.mark.parametrize('script', ['fill_mask.py', 'minimal_pairs.py'])
 def test_no_weights_are_downloaded_for_what_is_refused(script, hub, tmp_path):
-    """A tokenizer of SentencePiece's or of another model, none at all, and a text or a task that will not do."""
+    """A tokenizer of SentencePiece's or another model, none, and a text or a task that will not do."""
     def refused_early(words, dataset='', text='a <|mask|>'):
         command = [script, 'some/model', text]
         if script == 'minimal_pairs.py':
