@@ -200,9 +200,9 @@ def test_what_came_with_the_encoder_is_written_as_it_was_read(sentence_encoder, 
 def test_modules_come_from_the_hub_with_their_folders(sentence_encoder, hub, words, tmp_path):  # noqa: F811
     repositories, asked = hub
     shutil.copytree(sentence_encoder, repositories / 'acme/sentences')
-    result = ran(SCRIPT, *words('bert', steps=1, weights_from='acme/sentences@v1', warmup_steps=0, decay_steps=0))
+    result = ran(SCRIPT, *words('bert', steps=2, weights_from='acme/sentences@v1'))
     assert 'weights from acme/sentences@aaaa; ' in result.stdout
-    assert (tmp_path / 'out/run/1/2_Dense/more/deep/notes.txt').exists()
+    assert (tmp_path / 'out/run/2/2_Dense/more/deep/notes.txt').exists()
     assert not (tmp_path / 'cache/aaaa/2024_backup').exists()
     assert [revision for revision, _ in asked if revision != 'v1'] == ['aaaa', 'aaaa']
     assert 'model.safetensors' in asked[-1][1]      # after all else
