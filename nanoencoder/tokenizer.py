@@ -319,10 +319,13 @@ def as_bytes(vocabulary):
 
 
 def learn(texts, vocab_size):
-    """Learn a byte-level BPE vocabulary, split as Llama 3's. Few texts may give fewer tokens than asked."""
+    """Learn a byte-level BPE vocabulary, split as Llama 3's, of tokens of at most 16 characters. Few texts
+    may give fewer tokens than asked."""
     specials = [BOS, EOS, MASK]
     trained = Backend(models.BPE())
-    trained.pre_tokenizer = splits(LLAMA3_PATTERN)
+    # Scripts without spaces have no words to split at: whole sentences that are frequent would become tokens.
+    parts = pre_tokenizers.Split(Regex(r'(?m:.{1,16})'), 'isolated')
+    trained.pre_tokenizer = splits(LLAMA3_PATTERN, parts)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(specials),
         initial_alphabet=[*BYTES],
@@ -347,13 +350,14 @@ def tiktoken_pattern(pre_tokenizer):
             return DIGITS_PATTERN
 
 
-def splits(pattern):
-    """The pre-tokenizer that splits as tiktoken does. Its {1,3}+ is possessive, which Hugging Face's regular
-    expressions (Oniguruma) would read as a repetition; (?>...) is possessive in both."""
+def splits(pattern, *more):
+    """The pre-tokenizer that splits as tiktoken does, and then as `more` do. The pattern's {1,3}+ is
+    possessive, which Hugging Face's regular expressions (Oniguruma) would read as a repetition; (?>...) is
+    possessive in both."""
     pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
     split = pre_tokenizers.Split(Regex(pattern), 'isolated')
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([split, to_bytes])
+    return pre_tokenizers.Sequence([split, *more, to_bytes])
 
 
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):

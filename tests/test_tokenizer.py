@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer as Library, models, normalizers, pre_tok
 from conftest import LLAMA3, ROOT, refused, small_run, texts
 from nanoencoder.pretraining.checkpoint import write_model
 from nanoencoder.tasks.kind import framed
-from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, load_tokenizer, splits
+from nanoencoder.tokenizer import ALPHABET, LLAMA3_PATTERN, learn, load_tokenizer, splits
 
 DOCS = ROOT / 'configs/corpora/docs'
 TOKENIZER = load_tokenizer(str(DOCS))
@@ -120,6 +120,17 @@ def test_the_embedded_tokenizer_has_the_ids_of_hugging_face_and_its_old_fingerpr
     """Runs compare the fingerprint with that of corpora prepared by earlier versions."""
     same_ids(TOKENIZER.bulk(), TOKENIZER.backend, sample_texts(5_000) + ['word' * 250_000])
     assert TOKENIZER.fingerprint() == 'fb91d752ddaab5e1d8ec98e9224db7a8dd5dfbf1fe6b2716b634a3787647b000'
+
+
+@pytest.mark.parametrize('sentence', [
+    '昨日は雨が降りましたので家で本を読んでいました', 'เมื่อวานฝนตกฉันจึงอ่านหนังสืออยู่ที่บ้าน',
+    'Donaudampfschifffahrtsgesellschaft', '=' * 40, ' ' * 40 + 'x', '\n' * 40])
+def test_a_learnt_token_has_at_most_16_characters(sentence):
+    """However often a longer text without a place to split at comes again."""
+    learnt = learn([f'a {sentence} b {k}' for k in range(100)], 500)
+    pieces = [learnt.decode([i]) for i in learnt.encode(f'a {sentence} b')]
+    assert ''.join(pieces) == f'a {sentence} b'
+    assert 8 < max(map(len, pieces)) <= 16
 
 
 @pytest.mark.skipif(not LLAMA3.exists(), reason='no vocabulary')
