@@ -40,7 +40,7 @@ EMPTY_LINE = re.compile(r'\n\s*\n')
 SENTENCE_END = re.compile(r'[^\w\s]\s*$', re.MULTILINE)     # a line's last character is no letter or number
 AGAIN = 'prepare the corpus again'
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
-           'skipped': 0}
+           'skipped': 0, 'unknown': 0}
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Settings:
     held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # what it is the hash of
     skip_bad: bool = False          # leave out files and rows that cannot be read, and count them
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
+    allow_unknown: bool = free(False)   # even if the tokenizer does not know a tenth of the texts
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
     threads: int = free(0, 0)  # that tokenise; 0: one a core
     out: str = free('corpora/folder')  # the folder to write
@@ -373,12 +374,12 @@ def prepare(cfg, part=-1, parts=1):
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
         dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
         eos = np.array([tokenizer.ids['eos']], dtype)
-        encode = functools.partial(encoded, cfg, tokenizer.bulk(), eos)
+        encode = functools.partial(encoded, cfg, tokenizer, tokenizer.bulk(), eos)
         for number in numbers:
             share = [*zip(marks, units)][number::parts]
             prepare_part(cfg, share, commit, encode, dtype, cfg.max_tokens / parts or math.inf)
         if part < 0:
-            join(folder, tokenizer, about, files, [read_json(mark) for mark in marks if mark.exists()])
+            join(cfg, tokenizer, about, files, [read_json(mark) for mark in marks if mark.exists()])
             for mark in marks:
                 remove(mark)
 
@@ -441,19 +442,26 @@ def digest_of_texts(records):
     return digest_of({name: record and record['sha256'] for name, record in records.items()})
 
 
-def encoded(cfg, ids_of, eos, documents):
-    """([(prefix of what counts it in meta.json, its tokens)] of documents, errors of those left out).
+def encoded(cfg, tokenizer, ids_of, eos, documents):
+    """([(prefix of what counts it in meta.json, its tokens)] of documents, errors of those left out, how many
+    tokens are unknown, the first text of these).
 
     A thread does this, so that a ValueError is raised where the tokens would be written: threads are ahead of
     --max_tokens, and a bad row behind it should matter to nobody."""
     rows = []
+    num_unknown = 0
+    first_unknown = ''
     for text, held in readable(documents, cfg):
         if text:
             prefix = 'val_' if held else ''
-            ids = ids_of(text).astype(eos.dtype)
-            rows.append((prefix, np.append(ids, eos)))
+            ids = ids_of(text)
+            rows.append((prefix, np.append(ids.astype(eos.dtype), eos)))
+            unknown = tokenizer.count_unknown(text, ids)
+            num_unknown += unknown
+            if unknown and not first_unknown:
+                first_unknown = tokenizer.first_unknown(text)
     errors = [text for text, _ in documents if isinstance(text, ValueError)]
-    return rows, errors
+    return rows, errors, num_unknown, first_unknown
 
 
 def prepare_part(cfg, units, commit, encode, dtype, limit):
@@ -464,6 +472,7 @@ def prepare_part(cfg, units, commit, encode, dtype, limit):
         total=limit, unit=' tokens', unit_scale=True,
         mininterval=10,     # seconds
         disable=False)
+    done = []
     with bar:
         for number, (mark, unit) in enumerate(units, 1):
             bar.set_description(f'{cfg.out}, {number} of {len(units)}')
@@ -471,6 +480,7 @@ def prepare_part(cfg, units, commit, encode, dtype, limit):
                 counts = read_json(mark)
                 refuse_edited(counts['texts'], f'since {cfg.out} was begun; remove that')
                 bar.update(counts['tokens'] + counts['val_tokens'])
+                done.append(counts)
             elif bar.n < limit:
                 texts = records_of(files_of(unit, cfg), {})
                 documents = documents_of(unit, cfg)
@@ -478,7 +488,25 @@ def prepare_part(cfg, units, commit, encode, dtype, limit):
                 results = in_order(encode, chunks, threads, 2 * threads)
                 counts = write_unit(cfg, mark.stem[-5:], results, dtype, limit, bar)
                 refuse_edited(texts, 'while it was read; run the same command again')
+                done.append(counts)
+                share_unknown(cfg, done)    # before hours are spent on the other units
                 write_json(mark, counts | {'texts': texts, 'commit': commit})
+
+
+def share_unknown(cfg, counts):
+    """Return (the share of unknown tokens in units, the first of these). ValueError above a tenth, unless it
+    is allowed: a model learns nothing of such texts."""
+    tokens = 0      # without the eos of each document
+    for unit in counts:
+        tokens += unit['tokens'] + unit['val_tokens'] - unit['documents'] - unit['val_documents']
+    unknown = sum(unit['unknown'] for unit in counts)
+    share = unknown / max(1, tokens, unknown)   # bytes that are left out are no tokens: there may be more
+    first = next((unit['first_unknown'] for unit in counts if unit['first_unknown']), '')
+    if share > 0.1 and not cfg.allow_unknown:
+        raise ValueError(f'{cfg.path}: --tokenizer={cfg.tokenizer} does not know {share:.2%} of the tokens, '
+                         f'the first is {first!r:.80}: take a tokenizer that has learnt such texts, or '
+                         '--allow_unknown')
+    return share, first
 
 
 def files_of(unit, cfg):
@@ -498,7 +526,7 @@ def refuse_edited(records, when):
 
 def write_unit(cfg, number, results, dtype, limit, bar):
     """Write the shards of a unit. Returns what meta.json is to say of them."""
-    counts = NOTHING.copy()
+    counts = NOTHING | {'first_unknown': ''}
     paths = {'': Path(cfg.out, f'tokens_{number}.npy'), 'val_': Path(cfg.out, f'val_{number}.npy')}
     files = {}
     with contextlib.ExitStack() as stack:
@@ -507,12 +535,14 @@ def write_unit(cfg, number, results, dtype, limit, bar):
             file = stack.enter_context(temporary.open('wb'))
             file.write(bytes(128))  # for the .npy file's header, which says how many tokens follow
             files[prefix] = file
-        for rows, errors in results:
+        for rows, errors, num_unknown, first_unknown in results:
             if bar.n >= limit:
                 break
             if errors and not counts['skipped']:
                 bar.write(f'{cfg.out}: skipped, the first: {errors[0]}', file=sys.stderr)
             counts['skipped'] += len(errors)
+            counts['unknown'] += num_unknown
+            counts['first_unknown'] = counts['first_unknown'] or first_unknown
             for prefix, tokens in rows:
                 files[prefix].write(tokens)
                 counts[prefix + 'tokens'] += len(tokens)
@@ -533,8 +563,10 @@ def write_unit(cfg, number, results, dtype, limit, bar):
     return counts
 
 
-def join(folder, tokenizer, about, files, counts):
+def join(cfg, tokenizer, about, files, counts):
     """Write the tokenizer, texts.json and meta.json, which lists the shards of all units."""
+    folder = Path(cfg.out)
+    share, first = share_unknown(cfg, counts)
     meta = about.copy()
     texts = {name: None for name, _ in files}   # None: not read, as there were max_tokens before it
     for unit in counts:
@@ -543,19 +575,22 @@ def join(folder, tokenizer, about, files, counts):
     for name, nothing in NOTHING.items():
         meta[name] = sum((unit[name] for unit in counts), nothing)
     if not meta['tokens']:
-        raise ValueError(f'{meta["settings"]["path"]}: no training text there; remove {folder}')
+        raise ValueError(f'{cfg.path}: no training text there; remove {folder}')
     meta['fingerprint'] = fingerprint(meta)
     meta['unigram_loss'] = None
     if meta['val_tokens']:
         meta['unigram_loss'] = unigram_loss(folder, meta)
     else:
         print(f'{folder}: nothing is held out: see --val_permille and --val_path', file=sys.stderr)
+    if share > 0.01:
+        print(f'{folder}: warning: {cfg.tokenizer} does not know {share:.2%} of the tokens, the first is '
+              f'{first!r:.80}; nothing can be learnt of them', file=sys.stderr)
     tokenizer.save(folder)
     write_json(folder / 'texts.json', texts)
     write_sealed(folder / 'meta.json', meta)
     print(f'{folder}: {meta["documents"]:,} documents of {meta["tokens"]:,} tokens; held out '
           f'{meta["val_documents"]:,} of {meta["val_tokens"]:,}; skipped {meta["skipped"]:,} bad files and '
-          f'rows; fingerprint {meta["fingerprint"]:.12}')
+          f'rows; {share:.2%} unknown tokens; fingerprint {meta["fingerprint"]:.12}')
 
 
 def unigram_loss(folder, meta, without=()):

@@ -48,8 +48,8 @@ class Tokenizer:
 
     roles     {'bos' | 'eos' | 'pad' | 'mask': its token, or None}; `ids` has their ids
     specials  {token: id}
-    unknown   the id that replaces special tokens in a text, where a vocabulary such as BERT's finds them as
-              ordinary words; None if that cannot happen
+    unknown   the id of what the vocabulary of an encoder such as BERT does not know. It replaces special
+              tokens in a text, too, which such a vocabulary finds as ordinary words. None if there is none
     prefix, suffix  the ids that the backend's post-processor puts around a text"""
     composes = False        # the normalizer joins combining marks to the characters before them
     is_foreign = False      # an encoder's own, which is written as it was read
@@ -108,6 +108,35 @@ class Tokenizer:
             ids[np.isin(ids, self.special_ids)] = self.unknown
         return ids
 
+    @functools.cached_property
+    def missing_bytes(self):
+        """Bytes without a token of their own, which a byte-level vocabulary leaves out of a text."""
+        if self.is_foreign:
+            return b''
+        tokens = self.backend.get_vocab()
+        return bytes(byte for character, byte in BYTES.items() if character not in tokens)
+
+    def count_unknown(self, text, ids):
+        """Return how many of a text's ids stand for what the vocabulary does not know. A byte that it leaves
+        out counts as one."""
+        if self.is_foreign:
+            return int(np.count_nonzero(ids == self.unknown))
+        if not self.missing_bytes:
+            return 0
+        raw = without_surrogates(text).encode()
+        return len(raw) - len(raw.translate(None, self.missing_bytes))
+
+    def first_unknown(self, text):
+        """Return the first word or character of a text that the vocabulary does not know, '' if there is
+        none."""
+        if self.is_foreign:
+            ids, offsets, _ = self.encoded(text)
+            spans = [text[first:last] for i, (first, last) in zip(ids, offsets) if i == self.unknown]
+        else:
+            missing = {*self.missing_bytes}
+            spans = [character for character in without_surrogates(text) if {*character.encode()} & missing]
+        return next(iter(spans), '')
+
     def encode_masked(self, text):
         """Encode a text in which the mask token, together with the spaces before it, is one id. The special
         tokens are around it that are around any text that is read as a whole."""
@@ -143,15 +172,14 @@ class Tokenizer:
         """Return a function from a text to tiktoken's ids. ValueError if tiktoken cannot give them."""
         pattern, ranks = self.in_tiktoken
         encoding = tiktoken.Encoding('own', pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-        # `tokenizers` leaves out bytes without a token (SmolLM2 has 21 such bytes); tiktoken would panic.
-        missing = bytes(byte for byte in range(256) if bytes([byte]) not in ranks)
 
         def fast(text):
             try:
                 if self.composes:
                     text = self.backend.normalizer.normalize_str(text)
                 raw = text.encode()
-                if raw == raw.translate(None, missing):
+                # `tokenizers` leaves these bytes out (SmolLM2 has 21 of them); tiktoken would panic
+                if raw == raw.translate(None, self.missing_bytes):
                     return encoding.encode_to_numpy(text, disallowed_special=())
             except ValueError:
                 # half a surrogate pair, or more spaces than tiktoken's regular expressions can hold

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet
 import pytest
+from tokenizers import Tokenizer as Library, models, normalizers, pre_tokenizers, processors
 
 import data
 from conftest import edit, refused
@@ -504,6 +505,49 @@ def test_a_file_of_the_hub_is_a_shard_of_one_commit(tmp_path, monkeypatch):
     del hub[None]
     prepared(other)     # what is finished needs no hub
     refused('owner/unknown: the hub did not give it', prepared, elsewhere(other, 'new', path='owner/unknown'))
+
+
+def word_pieces(folder):
+    """A BERT tokenizer that knows a letter."""
+    vocabulary = {token: i for i, token in enumerate(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a'])}
+    library = Library(models.WordPiece(vocabulary, unk_token='[UNK]'))
+    library.normalizer = normalizers.BertNormalizer()
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.add_special_tokens([*vocabulary][:5])
+    library.post_processor = processors.BertProcessing(('[SEP]', 3), ('[CLS]', 2))
+    library.save(str(folder / 'tokenizer.json'))
+
+
+def bytes_of_ascii(folder):
+    """A byte-level tokenizer without tokens for the other bytes, as one that was trained on English alone."""
+    from_ranks({bytes([byte]): byte for byte in range(256)}, {'<|endoftext|>': 256}).save(folder)
+    spec = json.loads((folder / 'tokenizer.json').read_text())
+    for byte in range(128, 256):
+        del spec['model']['vocab'][tokenizer.ALPHABET[byte]]
+    write_json(folder / 'tokenizer.json', spec)
+
+
+@pytest.mark.parametrize('write, shares', [
+    (word_pieces, ['0.50%', '2.91%', '16.67%']),  # 5 of 1,005, 30 of 1,030, 200 of 1,200 words
+    (bytes_of_ascii, ['0.75%', '4.43%', '27.27%'])])  # three bytes a word; spaces are tokens: 600 for 2,200
+def test_unknown_tokens_are_counted_warned_of_and_refused(tmp_path, capsys, write, shares):
+    """[UNK] of an encoder's vocabulary, and bytes that a byte-level one leaves out."""
+    folder = tmp_path / 'vocabulary'
+    folder.mkdir()
+    write(folder)
+    for unknown, share in zip([5, 30, 200], shares):
+        path = tmp_path / f'{unknown}.txt'
+        path.write_text('a ' * 1_000 + 'ベ ' * unknown)
+        cfg = small(path, tmp_path / f'out_{unknown}', tokenizer=str(folder), val_permille=1)
+        if unknown == 200:
+            refused(f"--tokenizer={folder} does not know {share} of the tokens, the first is 'ベ': .*"
+                    '--allow_unknown', prepared, cfg)
+            assert not list(Path(cfg.out).glob('.*.unit'))      # another tokenizer may be tried there
+            cfg = replace(cfg, allow_unknown=True)
+        prepared(cfg)
+        said = capsys.readouterr()
+        assert f'; {share} unknown tokens; fingerprint' in said.out.splitlines()[-1]
+        assert (f'warning: {folder} does not know {share} of the tokens' in said.err) == (unknown > 5)
 
 
 def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
