@@ -278,10 +278,10 @@ def test_a_vocabulary_is_learnt_and_by_the_same_command_after_a_kill(tmp_path, m
     jsonl(tmp_path / 'a.jsonl', [f'word{k % 50} and some more text' for k in range(2000)] + [5])
     cfg = small(tmp_path, tmp_path, tokenizer=str(tmp_path / 'new'), skip_bad=True)
 
-    def dies(path, content):    # at the last of two files
+    def dies(path, content, **layout):      # at the last of two files
         if path.name == 'tokenizer.json':
             raise KeyboardInterrupt
-        write_json(path, content)
+        write_json(path, content, **layout)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(tokenizer, 'write_json', dies)
         prepare.train_tokenizer(cfg, 300)
