@@ -26,8 +26,8 @@ import numpy as np
 from tqdm import tqdm
 
 from data import Corpus, in_order
-from nanoencoder.files import (blame, changed_files, digest_of, locked, read_json, read_sealed, remove,
-                               sha256, sha256_of_text, whole, write_json, write_sealed)
+from nanoencoder.files import (blame, changed_files, digest_of, locked, not_utf8, read_json, read_sealed,
+                               remove, sha256, sha256_of_text, whole, write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
@@ -242,7 +242,9 @@ def folder_texts(files, cfg):
         read = reader_of(Path(name))
         try:
             yield from read(Path(name), cfg)
-        # ValueErrors are UnicodeDecodeError, and pyarrow's of a damaged file
+        except UnicodeDecodeError:
+            yield ValueError(not_utf8(Path(name)))
+        # ValueErrors are pyarrow's of a damaged file
         except (ValueError, EOFError, zlib.error, OSError) as error:
             if getattr(error, 'errno', None):   # the disk failed, and not what the file holds
                 raise

@@ -380,6 +380,8 @@ def run_main(main):
     """Call main(). What a user can cause is one line (exit code 2); so is a loss that is not finite (1).
     Before --help lists the settings, the docstring of the script is printed: main's own module, which may
     have its settings from another."""
+    if hasattr(sys.stdout, 'reconfigure'):
+        sys.stdout.reconfigure(errors='backslashreplace')   # texts are of any script, and consoles are not
     if asks_for_help(sys.argv[1:]):
         print(inspect.getmodule(main).__doc__.strip(), end='\n\n')
     try:

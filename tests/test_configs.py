@@ -1,5 +1,6 @@
 """Settings: what files and command lines may say, and what they are told when they may not."""
 import ast
+import io
 import itertools
 import os
 import runpy
@@ -136,6 +137,15 @@ def test_what_the_machine_causes_is_one_line_and_a_mistake_of_ours_a_traceback(c
         assert caught.value.code == 2
         assert line.startswith(f'error: {message}')
         assert line.count('\n') == 1
+
+
+def test_a_console_without_utf8_gets_escapes(monkeypatch):
+    """finetune.py --look prints texts, fill_mask.py tokens."""
+    console = io.TextIOWrapper(io.BytesIO(), 'latin-1')
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, 'stdout', console)
+        run_main(lambda: print('café 日本 \ud800', flush=True))
+    assert console.buffer.getvalue() == 'café \\u65e5\\u672c \\ud800\n'.encode('latin-1')
 
 
 def test_a_console_that_is_closed_is_not_a_good_end():

@@ -2,6 +2,7 @@
 import dataclasses
 import errno
 import itertools
+import json
 import random
 import re
 import shutil
@@ -18,8 +19,8 @@ from pytest import approx
 
 import bench
 import finetune
-from conftest import (Script, as_eurobert_and_as_qwen3, assert_near, change, edit, jsonl, open_whole, ran,
-                      read_rows, refused, refused_line, small_run, torch_adamw, torchrun)
+from conftest import (ROOT, Script, as_eurobert_and_as_qwen3, assert_near, change, edit, jsonl, open_whole,
+                      ran, read_rows, refused, refused_line, small_run, torch_adamw, torchrun)
 from model import Model
 from nanoencoder import files, huggingface, settings as configs, tasks
 from nanoencoder.predictions import SCORED, read_predictions
@@ -347,19 +348,25 @@ def test_muon_fine_tunes_matrices_of_layers(prepared):
 
 
 def test_a_number_is_learnt_and_saved(toy, command, tmp_path, monkeypatch):
-    """A regression: red is 3.5, blue is 1; transformers' pipeline says the same number of the saved model."""
+    """A regression: red is 3.5, blue is 1; transformers' pipeline, as docs/tasks.md has it, says the same
+    number of the saved model, also of texts that are cut."""
     monkeypatch.chdir(tmp_path)     # fine-tuned/
     for path in shutil.copytree(data_of(toy, 'SC'), Path('data')).iterdir():
         edit(path, '"red"', '3.5')     # labels
         edit(path, '"blue"', '1')
+    with open('data/test.jsonl', 'a') as file:
+        file.write(json.dumps({'id': 'long', 'text': 'red ' * 9 + 'blue ' * 999, 'label': 1}) + '\n')
     ran(*command('SC', '--data=data', '--steps=0', '--epochs=4', '--lr=1e-2', '--batch_size=4',
                  '--metric=Pearson', '--save_model'))
     rows = read_predictions('p/random/SC/toy/lr1e-02_sd0', 'test')
     is_near = [abs(row['pred'] - row['gold']) < 0.6 for row in rows]
     assert np.mean(is_near) > 0.9
-    ask = transformers.pipeline('text-classification', 'fine-tuned/random/SC/toy/lr1e-02_sd0')
+    page = (ROOT / 'docs/tasks.md').read_text()
+    words = re.search(r"`(pipeline\('text-classification'.*?\))`", page)[1]
+    folder = 'fine-tuned/random/SC/toy/lr1e-02_sd0'
+    ask = eval(words, {'pipeline': transformers.pipeline, 'folder': folder})
     texts = [row['text'] for row in read_rows(Path('data/test.jsonl'))]
-    for row, answer in zip(rows[:5], ask(texts[:5])):
+    for row, answer in zip(rows[-5:], ask(texts[-5:])):
         assert answer['score'] == approx(row['pred'], abs=1e-4)
 
 
