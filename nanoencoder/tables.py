@@ -14,7 +14,8 @@ from nanoencoder.files import blame, not_utf8
 
 # The first line of words and tags may name its columns, as "Token UPOS" or "word ner_tags".
 NAME_OF_WORDS = 'words?|tokens?|form|text'
-NAME_OF_TAGS = '(tag|[ux]?pos|ner|iob2?|bio|entity|chunk|label|class)([-_ ]?(tag|label|type|class))?s?'
+NAME_OF_TAGS = ('(tag|[ux]?pos|ner|iob2?|bio|entity|chunk|label|class)([-_ ]?(tag|label|type|class))?s?'
+                '|ne[-_].+')
 
 
 class Field(str):

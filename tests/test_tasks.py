@@ -649,6 +649,7 @@ def words_and_tags(folder, content, columns=()):
     ('# made by us\n#begin document (a); part 000\n# O\n#x B-LOC\nRome O\n', (), '#/O #x/B-LOC Rome/O'),
     ('\nword\ttag\n\nword\ttag\nRome\tB-LOC\n', (), 'word/tag Rome/B-LOC'),     # the first line is a header
     ('Token POS NER-Tags\nRome NE B-LOC\n', (), 'Rome/B-LOC'),
+    ('TOKEN\tNE-COARSE-LIT\nRome\tB-loc\n', (), 'Rome/B-loc'),     # HIPE's
     ('ID\tFORM\tUPOS\n1\tRome\tPROPN\n', (1, 2), 'Rome/PROPN'),
     ('Form NOUN\nlabel NER\n', (), 'Form/NOUN label/NER'),
     ('Oslo\tx\tB-LOC\nis\tx\ty\tO\n# a\tO\n', (0, -1), 'Oslo/B-LOC is/O # a/O'),
