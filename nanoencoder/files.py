@@ -1,14 +1,10 @@
 """Files that survive a kill: written whole or not at all, and on the disk before anything relies on them."""
-import codecs
 import contextlib
 import errno
 import functools
-import gzip
 import hashlib
 import json
 import os
-import re
-import shlex
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +12,6 @@ from pathlib import Path
 
 import filelock
 
-# Encodings by iconv's names, and what most characters beyond ASCII are if a text is read by the right one
-LATIN = '(?<=[A-Za-z])[{0}]|[{0}](?=[a-z])|[‘’“”–—…]'
-HAN = '\u3000-\u303f\uff00-\uff0f\u4e00-\u9fff'
-ENCODINGS = {
-    'WINDOWS-1252': LATIN.format('ß-ÿœ¿¡'),
-    'MACINTOSH': LATIN.format('ß-ÿœ¿¡'),
-    'WINDOWS-1250': LATIN.format('ß-ÿąćčďęěłńňőřśšťůűźżž'),
-    'WINDOWS-1251': '(?<=[А-я])[а-яё]',
-    'KOI8-R': '(?<=[А-я])[а-яё]',
-    'SHIFT-JIS': f'[{HAN}\u3040-\u30ff]',
-    'EUC-KR': '[\uac00-\ud7a3]',
-    'GB18030': f'[{HAN}]',
-    'EUC-JP': f'[{HAN}\u3040-\u30ff]',   # after those whose texts it reads as kanji: of equals the first wins
-    'BIG5': f'[{HAN}]'}
 NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS     # what file systems without flock answer
 
 
@@ -59,49 +41,6 @@ def read_json(path):
         raise ValueError(f'{path}: {error.strerror}') from None
     except ValueError:
         raise ValueError(f'{path}: not valid JSON') from None
-
-
-def not_utf8(path):
-    """Return a sentence about a file of text, perhaps a .gz, that is not UTF-8: where, which encoding it is
-    likely in, and the command that converts it."""
-    open_file = gzip.open if path.suffix == '.gz' else open
-    with open_file(path, 'rb') as file:
-        content = file.read()
-    start = 0       # of UTF-16 without a mark all bytes may be good UTF-8
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        start = error.start
-    line = content.count(b'\n', 0, start) + 1
-    where = f'{path}:{line}: is not UTF-8 from byte {start:,} of the file on'
-
-    text = content.decode(errors='replace')
-    num_bad = text.count('\ufffd')
-    if len(re.findall('[^\x00-\x7f]', text)) > 2 * num_bad > 0:
-        return f'{where}, but most of it is: mend that line'
-    name = likely_encoding(content)
-    plain = shlex.quote(str(path).removesuffix('.gz'))
-    unpack = f'gunzip {plain} && ' if path.suffix == '.gz' else ''
-    return (f'{where}, but likely {name}; convert it: {unpack}iconv -f {name} -t UTF-8 {plain} > utf8.tmp && '
-            f'mv utf8.tmp {plain} (other encodings: iconv -l)')
-
-
-def likely_encoding(content):
-    """Guess the encoding of a text's bytes, which are not UTF-8. Returns iconv's name of it, or ENCODING."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return 'UTF-16'
-    if 0 in content[:1000]:     # the upper bytes of Latin script
-        return 'UTF-16BE' if content[0] == 0 else 'UTF-16LE'
-    best = 'ENCODING'
-    most = 0.3
-    for name, usual in ENCODINGS.items():
-        with contextlib.suppress(UnicodeDecodeError):
-            text = content.decode(name)
-            share = len(re.findall(usual, text)) / len(re.findall('[^\x00-\x7f]', text))
-            if share > most:
-                best = name
-                most = share
-    return best
 
 
 def write_json(path, content, indent=1):

@@ -26,7 +26,8 @@ import numpy as np
 from tqdm import tqdm
 
 from data import Corpus, in_order
-from nanoencoder.files import (blame, changed_files, digest_of, locked, not_utf8, read_json, read_sealed,
+from nanoencoder.encodings import not_utf8
+from nanoencoder.files import (blame, changed_files, digest_of, locked, read_json, read_sealed,
                                remove, sha256, sha256_of_text, whole, write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer

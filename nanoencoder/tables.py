@@ -10,7 +10,8 @@ import re
 import sys
 import zlib
 
-from nanoencoder.files import blame, not_utf8
+from nanoencoder.encodings import not_utf8
+from nanoencoder.files import blame
 
 # The first line of words and tags may name its columns, as "Token UPOS" or "word ner_tags".
 NAME_OF_WORDS = 'words?|tokens?|form|text'
