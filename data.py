@@ -132,7 +132,10 @@ class Corpus:
         self.folder = Path(folder)
         path = self.folder / 'meta.json'
         if not path.exists():
-            raise ValueError(f'{folder}: no corpus there; make it with python data.py configs/corpora/...')
+            config = Path('configs/corpora', f'{self.folder.name}.py')
+            if not config.exists():
+                config = 'configs/corpora/...'
+            raise ValueError(f'{folder}: no corpus there; make it with python data.py {config}')
         self.meta = json.loads(path.read_text(encoding='utf-8'))
         # what mask_replace draws from: a tokenizer may leave ids out, which old corpora do not say
         excluded = self.meta['special_ids'] + self.meta.get('unused_ids', [])

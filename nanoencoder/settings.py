@@ -189,7 +189,8 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
 
     actions  {name: (default, a line of help)}: switches that say what to do; they come back as attributes.
              Two more numbers are the range of values that are not the default
-    inherit  inherit(values) gives settings in place of the defaults where `values` does not say otherwise"""
+    inherit  inherit(values) gives settings in place of the defaults where `values`, of settings and actions,
+             does not say otherwise"""
     arguments = list(arguments)
     actions = dict(actions)
     if asks_for_help(arguments):
@@ -215,7 +216,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
                 check_value(name, type(default), chosen[name], *limits)
         for name, value in values.items():      # before `inherit` and the class compute with them
             check_value(name, types[name], value, **entries[name].metadata)
-        return build(cls, inherit(values) | values), SimpleNamespace(**chosen)
+        return build(cls, inherit(values | chosen) | values), SimpleNamespace(**chosen)
     except ValueError as error:     # begins with a setting's name
         name = str(error).split(' ')[0]
         if name not in given:

@@ -1,9 +1,11 @@
 """What is counted before a run, against numbers worked out by hand for the 610M."""
+import re
+
 import pytest
 
 import bench
 import pretrain
-from conftest import ROOT, replace
+from conftest import ROOT, ran, refused_line, replace
 from nanoencoder.pretraining import cost
 from nanoencoder.settings import parse
 
@@ -79,3 +81,13 @@ def test_an_epoch_too_many_is_a_warning(capsys, settings):
     assert warning not in capsys.readouterr().out
     cost.dry_run(settings(phases=(('clm', 6_000),)), 1)
     assert warning in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('config, setting', [('610m_cpt', 'weights_from'), ('610m_clm_mlm', 'branch_from')])
+def test_a_dry_run_counts_before_the_parent_is_there(config, setting, tmp_path):
+    """With the sizes of the settings; and a run is refused."""
+    words = [f'configs/{config}.py', f'--{setting}={tmp_path}/absent', f'--out={tmp_path}']
+    told = ran('pretrain.py', *words, '--dry_run').stdout
+    assert re.search('parameters  607,8', told)
+    assert f'warning     {tmp_path}/absent is not there yet: sizes are as the settings say' in told
+    refused_line('absent: no checkpoint there', 'pretrain.py', *words)

@@ -751,7 +751,9 @@ def test_processes_that_would_compute_different_runs_are_refused(settings, monke
 
 
 @pytest.mark.parametrize('setting, message', [
-    ('corpus=absent', 'absent: no corpus there.*python data.py'), ('context=10_000_000', 'less than one row'),
+    ('corpus=absent', 'absent: no corpus there.*python data.py configs/corpora/\\.\\.\\.'),
+    ('corpus=absent/speedrun', 'no corpus there; make it with python data.py configs/corpora/speedrun.py'),
+    ('context=10_000_000', 'less than one row'),
     ('vocab_size=128_256', 'has vocab_size 4096.*another tokenizer'),
     ('name=a/b', 'name must be'),
     ('phases=("mlmm",5)', '--phases: phases must be .*mlmm'),

@@ -20,7 +20,7 @@ from nanoencoder.files import (blame, changed_files, read_json, remove, saved_st
                                whole, write_sealed)
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.prepare import compare_shards, open_sealed
-from nanoencoder.pretraining.cost import summary
+from nanoencoder.pretraining import cost
 from nanoencoder.processes import place_in_node, sharded_as, unsharded
 from nanoencoder.settings import build, flat, leaves
 from nanoencoder.tokenizer import load_tokenizer
@@ -137,7 +137,7 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
             'log': sha256(run / 'log.jsonl'),
             'settings': flat(cfg),
             'fixed': fixed(cfg, corpus, world),
-            'pretraining': summary(cfg, step, weights),
+            'pretraining': cost.summary(cfg, step, weights),
             'corpus_meta': config['corpus_meta'],
             'starts': config['starts'],
         }
@@ -375,6 +375,8 @@ def inherited(cls, values, sizes_of=sizes_of):
         kept = 'branch_from', 'weights_from', *leaves(Sizes)
         return {'name': name} | {key: begun[key] for key in kept}
 
+    if values.get('dry_run') and cost.is_missing(said['branch_from'] or weights):
+        return {'name': name}   # it counts with the sizes that the settings say
     if said['branch_from']:
         parent = huggingface.newest_checkpoint(said['branch_from'])
         sizes, _ = huggingface.read_config(parent)

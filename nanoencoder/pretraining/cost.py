@@ -7,7 +7,7 @@ import torch
 from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
 from nanoencoder.files import read_json, saved_state
-from nanoencoder.huggingface import newest_checkpoint, run_of
+from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of
 from nanoencoder.processes import has_fa3
 
 PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
@@ -104,6 +104,21 @@ def hours(flops, world_size):
     return ', '.join(parts)
 
 
+def is_missing(parent):
+    """Whether a run's parent, '' for none, is a folder that is not there yet."""
+    return bool(parent) and not Path(parent).exists() and not is_hub_id(parent)
+
+
+def epochs_of(cfg):
+    """Return what --dry_run says of a run's corpus, and how often the run reads it: 0 if it is not there."""
+    meta = Path(cfg.corpus, 'meta.json')
+    if not meta.exists():
+        return 'not there yet', 0
+    tokens = read_json(meta)['tokens']
+    epochs = (cfg.first_row + cfg.total_steps * cfg.rows_per_step) / max(1, tokens // cfg.context)
+    return f'{tokens:,} tokens, read {epochs:.2f} times', epochs
+
+
 def dry_run(cfg, world_size):
     """Print what a run will need on so many processes."""
     check_rows(cfg, world_size)
@@ -118,17 +133,10 @@ def dry_run(cfg, world_size):
     share = cfg.rows_per_step // world_size
     at_once = rows_at_once(cfg, world_size)
 
-    meta = Path(cfg.corpus, 'meta.json')
-    corpus = 'not there yet'
-    epochs = 0
-    if meta.exists():
-        tokens = read_json(meta)['tokens']
-        epochs = (cfg.first_row + cfg.total_steps * cfg.rows_per_step) / max(1, tokens // cfg.context)
-        corpus = f'{tokens:,} tokens, read {epochs:.2f} times'
-
+    corpus, epochs = epochs_of(cfg)
     begun = 0
     after = ''
-    if cfg.branch_from:
+    if cfg.branch_from and not is_missing(cfg.branch_from):
         begun = saved_state(newest_checkpoint(cfg.branch_from))['step']
         after = f' after step {begun:,}'
     flops = flops_until(cfg, cfg.total_steps, begun)
@@ -159,5 +167,9 @@ rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
 memory      {held / 2 ** 30:.2f} GiB of each GPU for weights, gradients and {cfg.optimizer}'s moments (ddp)
             {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top
 disk        {saved / 1e9:.2f} GB a checkpoint, at most {kept} of them: {saved * kept / 1e9:,.2f} GB""")
+    parent = cfg.branch_from or cfg.weights_from
+    if is_missing(parent):
+        print(f'warning     {parent} is not there yet: sizes are as the settings say, and operations of all '
+              'steps')
     if epochs > 1:
         print(f'warning     the run reads its corpus {epochs:.2f} times; the paper trains on unique tokens')
