@@ -353,10 +353,12 @@ def prepare(cfg, part=-1, parts=1):
     settings = flat(cfg, fixes=('numbers',))
     numbers = [part] if part >= 0 else range(parts)
     with locked(*(folder / f'part_{number:03d}' for number in numbers)):
+        written = [*folder.glob('.*.unit')]
         if (folder / 'meta.json').exists():
             print(f'{folder}: already prepared{compare_finished(folder, cfg, settings)}')
+            for mark in written:    # a kill after meta.json left them
+                remove(mark)
             return
-        written = [*folder.glob('.*.unit')]
         # a dataset of the hub may have changed since: what was begun stays at its commit
         begun_at = read_json(written[0]).get('commit', '') if written else ''
         units, files, commit = open_source(cfg, begun_at)

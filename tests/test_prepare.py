@@ -562,6 +562,7 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
     refused('begun with other settings, files', prepared, other)
     meta = prepared(cfg).meta
     before = content(tmp_path / 'out')
+    (tmp_path / 'out/.0123456789ab_00000.unit').touch()     # as a kill after meta.json leaves it
     prepared(replace(cfg, threads=3))
     assert 'already prepared' in capsys.readouterr().out
     refused(r'other settings \(held_out_by\)', prepared, other)
