@@ -12,7 +12,6 @@ them, in order. What is packed is not run again. Beside the config it makes
     machine.jsonl       the time, commit and number of GPUs of each start
 
 and what packs.py and report.py write."""
-import ctypes
 import itertools
 import json
 import os
@@ -33,6 +32,7 @@ from examples.baselines import Settings as SimpleMethods
 from nanoencoder.files import locked, saved_state, write_json
 from nanoencoder.predictions import rate_and_seed
 from nanoencoder.pretraining.log import commit
+from nanoencoder.processes import stop_signals
 from nanoencoder.settings import interrupt_on_signals, leaves, nearest, run_main
 from studies import packs, report
 from studies.study import arguments, check_recorded, load, with_config
@@ -165,14 +165,26 @@ def baselines(study, done):
 # Processes
 
 
+# Becomes a command that a signal ends when this process has gone, whatever ended it: Linux's PR_SET_PDEATHSIG.
+# The new process asks for that itself. A preexec_fn would run Python between fork and exec, and so would the
+# hooks that libraries have for a fork, in which the exception of a Ctrl-C is lost.
+WITH_PARENT = """
+import ctypes, os, sys
+parent, number, *command = sys.argv[1:]
+ctypes.CDLL(None).prctl(1, int(number))
+if os.getppid() == int(parent):
+    os.execv(command[0], command)
+"""
+
+
 def start(script, *words, torchrun='', **options):
     """Start a script of ours. On Linux it ends with this process, whatever ends that; torchrun may save."""
-    def die_with_parent():
-        if sys.platform == 'linux':     # PR_SET_PDEATHSIG
-            ctypes.CDLL(None).prctl(1, signal.SIGTERM if torchrun else signal.SIGKILL)
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
     command = [sys.executable, *launcher, script, *words]
-    return subprocess.Popen(command, preexec_fn=die_with_parent, **options)
+    if sys.platform == 'linux':
+        number = signal.SIGTERM if torchrun else signal.SIGKILL
+        command = [sys.executable, '-IS', '-c', WITH_PARENT, str(os.getpid()), str(int(number)), *command]
+    return subprocess.Popen(command, **options)
 
 
 def start_job(job, log, slot, actions):
@@ -195,15 +207,15 @@ def last_words(log):
     return (ends or lines)[-1].strip()
 
 
-def run_jobs(jobs, folder, actions, tell):
-    """Run each job once what it needs is there, several at once. tell(job, words) is called when one ends.
-    Returns how many failed, were stopped or could not start."""
+def run_jobs(jobs, folder, actions, tell, stop):
+    """Run each job once what it needs is there, several at once, until `stop` holds a signal. tell(job, words)
+    is called when one ends. Returns how many failed, were stopped or could not start."""
     waiting = list(jobs)
     running = {}        # {slot: (job, its log, its process)}
     failed = 0
     told = time.monotonic()
     try:
-        while True:
+        while not stop:
             ready = [job for job in waiting if job.needs.exists()]
             free = [slot for slot in range(actions.processes) if slot not in running]
             for slot, job in zip(free, ready):
@@ -234,8 +246,9 @@ def run_jobs(jobs, folder, actions, tell):
             process.terminate()     # a pretraining saves
         for _, _, process in running.values():
             process.wait()
-    for job in waiting:
-        tell(job, f'NOT STARTED: lacks {job.needs}')
+    if not stop:
+        for job in waiting:
+            tell(job, f'NOT STARTED: lacks {job.needs}')
     return failed + len(waiting)
 
 
@@ -284,10 +297,27 @@ def run_blocks(study, blocks, total, actions):
     for seed, jobs in blocks.items():
         print(f'seed {seed}: {len(jobs)} of {total} processes, {actions.processes} at once; see {logs}',
               flush=True)
-        failed += run_jobs(jobs, logs, actions, tell)
+        # noted, and looked at between jobs: an exception may be raised where it is lost
+        with stop_signals() as stop:
+            failed += run_jobs(jobs, logs, actions, tell, stop)
+        if stop:
+            raise KeyboardInterrupt
         record_rows(study, seed)
         packs.pack(study.folder)
     return failed
+
+
+def prepare_corpus(study):
+    with stop_signals() as stop:
+        process = start('data.py', *arguments(with_config(study.corpus)))
+        while process.poll() is None and not stop:
+            time.sleep(0.1)
+        if stop:
+            process.terminate()
+    if stop:
+        raise KeyboardInterrupt
+    if process.returncode:
+        raise ValueError('the corpus was not prepared, as is said above')
 
 
 def main():
@@ -313,12 +343,11 @@ def main():
         dry_run(study, len(all_jobs))
         return
 
-    interrupt_on_signals()      # then run_jobs tells its processes to save
+    interrupt_on_signals()
     failed = 0
     scripts = {job.command[0] for job in all_jobs}
     if 'pretrain.py' in scripts and study.corpus:
-        if start('data.py', *arguments(with_config(study.corpus))).wait():
-            raise ValueError('the corpus was not prepared, as is said above')
+        prepare_corpus(study)
     if blocks:
         failed = run_blocks(study, blocks, len(all_jobs), actions)
     else:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, SMALL, log_lines, refused, run_script, write_log
+from conftest import ROOT, SMALL, edit, log_lines, refused, run_script, write_log
 from nanoencoder import paper
 from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
 from nanoencoder.predictions import find_folders
@@ -342,7 +342,7 @@ def real(corpus, toy, place):
     settings = json.loads((corpus / 'meta.json').read_text())['settings'] | {'out': str(corpus)}
     (place / 'corpus.py').write_text(''.join(f'{key} = {value!r}\n' for key, value in settings.items()))
     words = place / 'words.py'
-    words.write_text(f'{words.read_text()}data = "{data_of(toy, "SC")}"\nmax_length = 20\n')
+    edit(words, 'data = "texts"', f'data = "{data_of(toy, "SC")}"\nmax_length = 20')
     return place
 
 
@@ -388,6 +388,51 @@ def test_a_study_killed_at_random_has_the_same_page(real):
         kill(process, number, draw)
     assert results(real) == expected
     assert len(find_folders(real / 'runs')) == len((real / 'scores.csv').read_text().splitlines()) - 1
+
+
+def test_a_signal_that_falls_where_exceptions_are_lost_ends_the_study(tmp_path, monkeypatch):
+    """As in a hook of a fork, or in a __del__ like this one. Its processes end before it does."""
+    script = tmp_path / 'sleep.py'
+    script.write_text('import time\ntime.sleep(9)\n')
+    started = []
+
+    class Lost:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def popen(*words, start=subprocess.Popen, **options):
+        Lost()
+        started.append(start(*words, **options))
+        return started[-1]
+    monkeypatch.setattr(run.subprocess, 'Popen', popen)
+    monkeypatch.setattr(run, 'commit', lambda: '')
+    jobs = [run.Job(name, [str(script)]) for name in ('a', 'b')]
+    cfg = SimpleNamespace(processes=1, torchrun='')
+    with pytest.raises(KeyboardInterrupt):
+        run.run_blocks(SimpleNamespace(folder=tmp_path), {0: jobs}, 2, cfg)
+    process, = started      # nothing else was begun
+    assert process.returncode == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere children outlive a kill')
+def test_a_script_ends_with_what_started_it(tmp_path):
+    script = tmp_path / 'sleep.py'
+    script.write_text('import os, time\nopen("pid", "w").write(str(os.getpid()))\ntime.sleep(60)\n')
+    starter = os.fork()
+    if not starter:
+        run.start(str(script), cwd=tmp_path)
+        time.sleep(60)
+    while not (tmp_path / 'pid').exists() or not (tmp_path / 'pid').read_text():
+        time.sleep(0.01)
+    child = (tmp_path / 'pid').read_text()
+    os.kill(starter, signal.SIGKILL)
+    os.waitpid(starter, 0)
+    for _ in range(500):
+        if not os.path.exists(f'/proc/{child}/exe'):
+            return
+        time.sleep(0.01)
+    pytest.fail('it lives on')
 
 
 def test_rows_that_rates_are_chosen_on_are_held_out(tmp_path):
