@@ -645,7 +645,7 @@ def test_a_corpus_of_other_texts_is_not_already_prepared(tmp_path, capsys, monke
     for _ in range(2):  # what has its content back is read once, and then known again
         prepared(cfg)
         assert capsys.readouterr().out == f'{cfg.out}: already prepared\n'
-    assert hashed == ['1.jsonl', '2.jsonl', '3.jsonl']
+    assert sorted(hashed) == ['1.jsonl', '2.jsonl', '3.jsonl']
 
     edit(vocabulary / 'tokenizer.json', '(?i:', '(?:')
     refused('was made with another tokenizer than .*vocabulary is now: remove', prepared, cfg)
