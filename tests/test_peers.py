@@ -468,7 +468,7 @@ def test_a_text_without_the_tokens_that_stand_around_it_has_another_vector(check
         'pair': [], 'special_tokens': {bos: {'id': bos, 'ids': [TOKENIZER.ids['bos']], 'tokens': [bos]}}}
     write_json(folder / 'tokenizer.json', spec)
     refused_line('puts other special tokens around a text', *words)
-    TOKENIZER.save(folder, append_eos=True)
+    TOKENIZER.save(folder)
     ran(*words)
 
 
