@@ -12,6 +12,8 @@ from pathlib import Path
 
 import filelock
 
+STATE = {'step': int, 'seconds': float, 'log': str, 'sha256': {'': str}, 'settings': dict, 'fixed': dict,
+         'pretraining': dict, 'corpus_meta': dict, 'starts': [dict]}     # types in a checkpoint's state.json
 NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS     # what file systems without flock answer
 
 
@@ -33,14 +35,47 @@ def blame(what, *kinds):
         raise ValueError(f'{what}: {error}') from None
 
 
-def read_json(path):
-    """Return what a JSON file holds. ValueError names the file if it cannot be read."""
+def read_json(path, kind=dict, fields={}):
+    """Return the object, or the list, that a JSON file holds. ValueError names the file if it cannot be read,
+    or a field that is of another type than `fields` says: see `check_fields`."""
     try:
-        return json.loads(Path(path).read_text(encoding='utf-8'))
+        content = json.loads(Path(path).read_text(encoding='utf-8'))
     except OSError as error:
         raise ValueError(f'{path}: {error.strerror}') from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f'{path}: not valid JSON') from None
+    if type(content) is not kind:
+        raise ValueError(f'{path}: holds no JSON {"object" if kind is dict else "list"}')
+    check_fields(path, content, fields)
+    return content
+
+
+def check_fields(path, content, fields):
+    """ValueError unless each field of a JSON object that is there, and not null, is of its type.
+
+    fields  {name: type}; [str] is a list of texts, {'': int} an object whose values are integers"""
+    for name, kind in fields.items():
+        value = content.get(name)
+        if value is not None and not is_of(value, kind):
+            raise ValueError(f'{path}: {name} must be {kind_in_words(kind)}, not {value!r:.80}')
+
+
+def is_of(value, kind):
+    """Whether a value of JSON has a type as `check_fields` takes it."""
+    if type(kind) is list:
+        return type(value) is list and all(is_of(part, kind[0]) for part in value)
+    if type(kind) is dict:
+        return type(value) is dict and all(is_of(part, kind['']) for part in value.values())
+    return type(value) is kind or (type(value), kind) == (int, float)
+
+
+def kind_in_words(kind):
+    names = {str: 'text', int: 'an integer', float: 'a number', dict: 'an object', bool: 'true or false'}
+    if type(kind) is list:
+        return f'a list, each entry {names[kind[0]]}'
+    if type(kind) is dict:
+        return f'an object, each value {names[kind[""]]}'
+    return names[kind]
 
 
 def write_json(path, content, indent=1):
@@ -110,7 +145,9 @@ def saved_state(folder, advice='restore it'):
     path = Path(folder, 'state.json')
     if not path.exists():
         return {}
-    return read_sealed(path, advice)
+    state = read_sealed(path, advice)
+    check_fields(path, state, STATE)
+    return {name: value for name, value in state.items() if value is not None}
 
 
 @contextlib.contextmanager

@@ -42,6 +42,8 @@ SUPPORTED = {   # values in config.json that model.py can compute
     'rope_type': ('default', 'llama3'),
     'hidden_act': (HIDDEN_ACT, None),
     'partial_rotary_factor': (1, None)}
+CONFIG = {  # types in config.json, beside those of the sizes
+    'model_type': str, 'rope_scaling': dict, 'rope_parameters': dict, 'layer_types': [str], 'objective': str}
 NAMES = [field.name for field in fields(Sizes) if field.name not in ('qk_norm', 'rope_scaling')]
 CONTEXT = 'max_position_embeddings'
 ROLES = 'bos', 'eos', 'pad', 'mask'     # config.json's bos_token_id, ...
@@ -190,7 +192,7 @@ def read_state(folder, but=(), advice='if that was meant, remove state.json: the
 def read_config(folder):
     """(Sizes, context) from config.json. ValueError for anything that model.py cannot compute."""
     path = folder / 'config.json'
-    config = read_json(path)
+    config = read_json(path, fields=CONFIG)
     with blame(path, ValueError):
         family = config.get('model_type')
         if family not in FAMILIES:
@@ -288,7 +290,10 @@ def weight_files(folder):
     index = folder / INDEX
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return [folder / WEIGHTS]
-    names = set(read_json(index)['weight_map'].values())
+    places = read_json(index, fields={'weight_map': {'': str}}).get('weight_map')
+    if not places:
+        raise ValueError(f'{index}: has no weight_map')
+    names = {*places.values()}
     return [folder / plain_name(name, index) for name in sorted(names)]
 
 

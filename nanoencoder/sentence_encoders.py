@@ -22,7 +22,7 @@ def read_modules(folder):
     if not path.exists():
         return []
     with blame(f'{path}: no list of modules as sentence-transformers writes it', KeyError, TypeError):
-        modules = [(str(module['type']), str(module['path'])) for module in read_json(path)]
+        modules = [(str(module['type']), str(module['path'])) for module in read_json(path, list)]
     for _, subfolder in modules:
         place = PurePosixPath(subfolder)
         if place.is_absolute() or '..' in place.parts:

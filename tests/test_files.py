@@ -105,3 +105,23 @@ def test_an_edit_of_a_sealed_file_is_seen(tmp_path):
     assert files.read_sealed(path, 'advice') == content
     path.write_text('{"step": 3')
     refused(f'^{path}: not valid JSON', files.read_sealed, path, 'advice')
+
+
+@pytest.mark.parametrize('text, words', [
+    ('[]', 'holds no JSON object'), ('null', 'holds no JSON object'), ('7', 'holds no JSON object'),
+    ('[' * 100_000, 'not valid JSON'), ('{"a": ' * 100_000, 'not valid JSON'), ('', 'not valid JSON'),
+    (b'\xff\xfe{}', 'not valid JSON'),
+    ('{"step": "8"}', "step must be an integer, not '8'"),
+    ('{"names": ["a", 1]}', "names must be a list, each entry text, not "),
+    ('{"digests": {"a": []}}', 'digests must be an object, each value text, not '),
+    (json.dumps({'step': 'x' * 999}), "step must be an integer, not 'x{79}$")])
+def test_json_of_another_shape_is_one_line_that_names_the_file(tmp_path, text, words):
+    """Neither a field that is missing or null is of a wrong type, nor an integer for a number."""
+    fields = {'step': int, 'names': [str], 'digests': {'': str}, 'seconds': float}
+    path = tmp_path / 'a.json'
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused(f'^{path}: {words}', files.read_json, path, fields=fields)
+    path.write_text('{"step": null, "seconds": 3}')
+    assert files.read_json(path, fields=fields) == {'step': None, 'seconds': 3}
+    path.write_text('[1]')
+    assert files.read_json(path, list) == [1]

@@ -2,6 +2,7 @@
 import contextlib
 import fcntl
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -506,6 +507,47 @@ def test_an_edited_state_is_refused_by_all_that_read_it(copied):
     path.unlink()
     mistake(copied, f'8: has no state.json, .*; {go_back}')
     mistake(branch, '8: has no state.json, so no training to continue; branch from')
+
+
+WRONG = None, 0, -1, float('inf'), 'x', True, [], {}, [[[]]], ['x'], {'x': []}     # where something else is meant
+
+
+def test_a_state_of_a_wrong_shape_is_one_line(copied):
+    """A stranger's, whose digest is right."""
+    run = run_of(copied)
+    path = run / '12/state.json'
+    whole = files.saved_state(run / '12')
+    branch = replace(copied, name='branch', branch_from=str(run / '12'), phases=(('clm', 6), ('mlm', 9)))
+    corpus = data.Corpus(copied.corpus)
+    world = World(0, 1, torch.device('cpu'), 'fp32')
+    for name, wrong in itertools.product(whole, WRONG):
+        files.write_sealed(path, whole | {name: wrong})
+        for read in (huggingface.open_checkpoint, read_log):
+            with contextlib.suppress(ValueError):
+                read(run)
+        for cfg in (copied, branch):
+            with contextlib.suppress(ValueError):
+                checkpoint.find_origin(cfg, corpus, world, None)
+    files.write_sealed(path, whole | {'starts': ['x']})
+    refused(f"^{path}: starts must be a list, each entry an object, not \\['x'\\]", read_log, run)
+
+
+@pytest.mark.parametrize('name', ['config.json', 'tokenizer_config.json', 'model.safetensors.index.json'])
+def test_a_model_folder_of_a_wrong_shape_is_one_line(finished, tmp_path, name):
+    folder = shutil.copytree(run_of(finished) / '12', tmp_path / 'model')
+    (folder / 'state.json').unlink()
+    path = folder / name
+    if 'index' in name:
+        (folder / 'model.safetensors').rename(folder / 'a.safetensors')
+        files.write_json(path, {'weight_map': {'lm_head.weight': 'a.safetensors'}})
+    whole = files.read_json(path)
+    for key, wrong in itertools.product(whole, WRONG):
+        files.write_json(path, whole | {key: wrong})
+        with contextlib.suppress(ValueError):
+            opened = huggingface.open_checkpoint(folder)
+            huggingface.weight_files(folder)
+            if name == 'tokenizer_config.json':
+                opened.tokenizer()
 
 
 def test_reports_do_not_believe_an_edited_config_json(copied):

@@ -251,6 +251,9 @@ def read_training(folder, advice, world):
             raise ValueError(f'{folder / name}: missing or changed since it was written; {advice}')
     if not state:
         raise ValueError(f'{folder}: has no state.json, so no training to continue; {advice}')
+    for name in (*FRESH, 'settings', 'fixed'):
+        if state.get(name) is None:
+            raise ValueError(f'{folder}/state.json: lacks {name}; {advice}')
     for settings in (state['settings'], state['fixed']):
         if 'muon_lr_ratio' in settings:     # as it was called when AdamW did not have it
             ratio = settings.pop('muon_lr_ratio')
@@ -266,7 +269,7 @@ def check_resume(last, state, cfg, numbers):
     settings = flat(cfg)
     refuse_differences(checkpoint, state['fixed'], numbers, numbers, advice)
     refuse_differences(checkpoint, state['settings'], settings, ('branch_from', 'weights_from'), advice)
-    validated = [start for start in state['starts'] if start['val_rows']]
+    validated = [start for start in state['starts'] if start.get('val_rows')]
     if cfg.val_rows and validated:
         refuse_differences(f'the log of {last.parent}', validated[-1], settings,
                            ('val_rows', 'val_mask_ratio'), 'go on with it, or with --val_rows=0')
@@ -373,7 +376,7 @@ def inherited(cls, values, sizes_of=sizes_of):
     if name and saved_steps(run):
         begun = read_json(run / 'config.json')  # not a checkpoint's, which a live run may remove
         kept = 'branch_from', 'weights_from', *leaves(Sizes)
-        return {'name': name} | {key: begun[key] for key in kept}
+        return {'name': name} | {key: begun[key] for key in kept if key in begun}
 
     if values.get('dry_run') and cost.is_missing(said['branch_from'] or weights):
         return {'name': name}   # it counts with the sizes that the settings say
