@@ -5,19 +5,26 @@
     python studies/speedrun.py out/mine-s* --replay                 # trains a seed again, which it draws
     python studies/speedrun.py out/mine-s* --every_seed             # before a row is accepted
 
-What a run's folder says is a claim. With --replay a seed is trained from the claimed commit and settings, in
-a worktree of its own, where studies/replay.py writes down what each step reads. The row then has what these
-weights give, and a claim that differs from them is refused."""
+What a run's folder says is a claim, and its commit is a stranger's: studies/fetch.py writes its files as git
+shows them. With --replay a seed is trained from them, in a process of its own, where studies/replay.py writes
+down what each step reads and computes. The row then has what these weights give, and a claim that differs is
+refused. --every_seed trains all of them again, and then four seeds that nobody could know, which it measures
+on other held-out rows. The law of the rows and the measure are this checkout's files: of the claim's, only
+model.py helps to measure."""
 import contextlib
 import filecmp
+import hashlib
+import json
+import math
 import os
 import re
 import secrets
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,19 +35,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where pretrain.p
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 
 import pretrain
-from data import Corpus, rows_of_step, validation_batches
+from data import OBJECTIVES, VALIDATION, Corpus, make_batch, objective_at, rows_of_step
 from evaluate import find_runs
 from model import Model
-from nanoencoder.files import saved_steps
-from nanoencoder.huggingface import WEIGHTS, Checkpoint, open_checkpoint
-from nanoencoder.prepare import clean, hash_of, verify
+from nanoencoder.files import read_json, saved_steps, write_sealed
+from nanoencoder.huggingface import MOMENTS, NAMES, WEIGHTS, read_state
+from nanoencoder.prepare import clean, fingerprint, hash_of, verify
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import refuse_differences
 from nanoencoder.settings import (as_tuple, build, check, flat, interrupt_on_signals, parse, run_main,
                                   setting, split_words)
+from studies import fetch
 from studies.hold_out import read_rows
+from studies.run import start
 
 TEXTS = 'b8b32dbdc2e6'              # the first digits of the corpus's fingerprint
 PAGE = 'studies/speedrun/README.md'   # whose table has the records
@@ -57,24 +67,48 @@ FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'first_row': 0, '
 TOLERANCE = {'steps': 0.02, 'transfer': 1.0}
 ROOT = Path(__file__).resolve().parents[1]
 WITNESS = ROOT / 'studies/replay.py'
+MEASURED = 128                  # held-out rows, the first ones, of which the rows of the page are
+# nats by which all other held-out rows are harder: two seeds of the record, of 5.118 and 5.122, have 0.025
+# and 0.018 less there
+HARDER = -0.02
+# Operations that torch counts in a replay, as a multiple of what cost.py counts, at most. Honest code has
+# 0.73 (on CPUs torch counts no attention) to 1.02; layers that are run through five times have 4.5 to 5.3.
+MOST = 1.25
 
 
 @dataclass(frozen=True)
 class Rules:
     track: str = setting('steps', choices=('steps', 'transfer'))
     replay: bool = False            # train a seed again, which is drawn
-    every_seed: bool = False        # train all of them again
+    every_seed: bool = False        # train all of them again, and four that nobody could know
     corpus: str = 'corpora/speedrun'
-    repository: str = '.'           # which has the runs' commit
+    repository: str = '.'           # which has the runs' commit: a folder, or an address
     __post_init__ = check
 
 
 class Claim(NamedTuple):
     """What a run's folder says."""
     folder: str
-    checkpoint: Checkpoint      # the last
-    cfg: pretrain.Settings
+    checkpoint: Path            # the last
+    settings: dict              # as its state.json has them
+    cfg: pretrain.Settings      # the same, as this checkout knows them
     start: dict                 # commit, processor and threads of its last start
+
+
+class Code(NamedTuple):
+    """The commit of the runs, and what is made of it."""
+    commit: str
+    repository: Path    # ours, which has fetched it
+    files: dict         # {path: bytes}, as git shows them
+    measure: Path       # a folder with this checkout's files, but for the commit's model.py
+
+
+class Row(NamedTuple):
+    """A line of the page's table."""
+    steps: int
+    values: list        # of the seeds: nats or points
+    p: float
+    commit: str         # its first digits
 
 
 def demand(holds, *words):
@@ -105,74 +139,142 @@ def read_claim(folder):
     """Return the Claim of a run. ValueError if its settings break a rule, or it has not come to its end."""
     steps = saved_steps(folder)
     demand(steps, folder, 'has no checkpoint')
-    checkpoint = open_checkpoint(Path(folder, str(steps[-1])))      # files are compared with their sha256
-    state = checkpoint.state
+    checkpoint = Path(folder, str(steps[-1]))
+    state = read_state(checkpoint, but=(MOMENTS,))      # files are compared with their sha256
     demand(state, folder, 'has no state.json, which pretrain.py writes')
     demand(state['corpus_meta']['fingerprint'].startswith(TEXTS), folder, 'is not of the game\'s texts')
-    cfg = build(pretrain.Settings, state['settings'])
-    demand(state['settings'].keys() == flat(cfg).keys(), folder, 'has other settings than pretrain.py')
+    settings = state['settings']
+    known = {'phases': [known_phase(folder, *phase) for phase in settings['phases']]}
+    cfg = build(pretrain.Settings, settings | known)
+    demand(settings.keys() == flat(cfg).keys(), folder, 'has other settings than pretrain.py')
     check_settings(folder, cfg)
+    check_sizes(folder, checkpoint, cfg)
     demand(state['step'] == steps[-1] == cfg.total_steps, folder, f'is no run of {cfg.total_steps:,} steps')
-    return Claim(folder, checkpoint, cfg, state['starts'][-1])
+    return Claim(folder, checkpoint, settings, cfg, state['starts'][-1])
 
 
-def check_together(claims, rules):
+def known_phase(folder, objective, steps):
+    """Return a phase as this checkout knows it. The objective of a claim is a name, and what it does is asked
+    of no code of the claim's: one that only its commit has is counted as CLM, which has the most targets."""
+    is_name = isinstance(objective, str) and re.fullmatch(r'\w+', objective)
+    demand(is_name, folder, f'phases has {objective!r:.80}, and an objective is a name')
+    return objective if objective in OBJECTIVES else 'clm', steps
+
+
+def check_sizes(what, checkpoint, cfg):
+    """ValueError if a checkpoint's model is another than that of its settings, or has too many numbers."""
+    config = read_json(checkpoint / 'config.json')
+    sizes = {name: getattr(cfg.model, name) for name in NAMES} | {'head_dim': cfg.model.head_size}
+    for name, value in sizes.items():
+        demand(config.get(name) == value, what,
+               f'its model has {name} = {config.get(name)!r:.80}, and its settings {value!r}')
+    with safe_open(checkpoint / WEIGHTS, 'np') as file:
+        numbers = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
+    demand(numbers <= PARAMETERS, what, f'its model has {numbers:,} numbers, more than {PARAMETERS:,}')
+
+
+def check_together(claims):
     """Return the commit of the runs. ValueError unless they are of seeds 0 to 3, differ in nothing else, and
-    were trained by one commit, unchanged, which git knows."""
+    were trained by one commit, unchanged."""
     seeds = sorted(claim.cfg.seed for claim in claims)
     demand(seeds == SEEDS, f'runs of seeds {SEEDS} are needed, not {seeds}')
-    first = flat(claims[0].cfg)
-    alike = first.keys() - {'seed', 'name', 'out', 'corpus'}
+    first = claims[0]
+    alike = first.settings.keys() - {'seed', 'name', 'out', 'corpus'}
     for claim in claims:
-        refuse_differences(claims[0].folder, first, flat(claim.cfg), alike, 'only seeds may differ')
+        refuse_differences(first.folder, first.settings, claim.settings, alike, 'only seeds may differ')
     commit = ', '.join(sorted({claim.start['git'] for claim in claims}))
-    needed = f'one commit that git knows is needed, not {commit}'
-    demand(re.fullmatch('[0-9a-f]{40}', commit), needed, 'commit, then train all seeds again')
-    code = git(rules, 'show', f'{commit}:model.py')
-    demand(code.returncode == 0, needed, 'fetch it, or say which --repository has it')
-    demand(code.stdout == (ROOT / 'model.py').read_text(), claims[0].folder,
-           f'has another model.py than the one that measures here: git checkout {commit} -- model.py')
+    demand(re.fullmatch('[0-9a-f]{40}', commit), f'one commit that git knows is needed, not {commit}',
+           'commit, then train all seeds again')
     return commit
 
 
-def git(rules, *words):
-    """Run git where the runs' commit is, and return what subprocess says of it."""
-    command = ['git', '-C', rules.repository, *words]
-    return subprocess.run(command, capture_output=True, text=True)
+def fetch_code(commit, rules, folder):
+    """Return the Code of a commit, made in a folder. ValueError if git would show other files than run."""
+    repository = folder / 'git'
+    repository.mkdir()
+    fetch.fetch(commit, rules.repository, repository)
+    files = fetch.read_files(repository, commit)
+    demand('model.py' in files, commit, 'has no model.py')
+    measure = folder / 'measure'
+    compiled = shutil.ignore_patterns('__pycache__')
+    shutil.copytree(ROOT / 'nanoencoder', measure / 'nanoencoder', ignore=compiled)
+    for script in ROOT.glob('*.py'):
+        shutil.copy(script, measure)
+    (measure / 'model.py').write_bytes(files['model.py'])
+    return Code(commit, repository, files, measure)
+
+
+def show_differences(code, rules):
+    """Print what a reader should read before a replay: the files that differ from the record's commit."""
+    record = best_row(rules)
+    if not record:
+        return
+    name = f'{record.commit}^{{commit}}'
+    found = fetch.git(ROOT, 'rev-parse', '--verify', '--quiet', name).stdout.decode().strip()
+    if not found:
+        print(f'the record\'s commit {record.commit} is not in this repository: fetch it to see what differs')
+        return
+    fetch.fetch(found, ROOT, code.repository)
+    stat = fetch.git(code.repository, 'diff', '--stat=100', '--no-ext-diff', found, code.commit)
+    print(f'{code.commit[:8]} differs from the record\'s commit {record.commit} in:')
+    print(stat.stdout.decode(errors='replace').rstrip() or ' nothing')
 
 
 # ---------------------------------------------------------------------------
 # What weights are worth
 
 
-def measure(checkpoint, corpus, rules):
-    """Return what a track counts of a checkpoint: nats of held-out loss, or points of the probes."""
+def measure(checkpoint, rows, code, corpus, rules):
+    """Return what a track counts of a checkpoint: nats of held-out loss of these rows, or points of the
+    probes."""
     if rules.track == 'transfer':
-        return probe(checkpoint.folder)
-    losses = held_out_losses(checkpoint.model(), corpus)
+        return probe(checkpoint, code)
+    losses = held_out_losses(checkpoint, rows, code, corpus)
     words = [f'{source} {loss:.2f}' for source, loss in losses.items()]
-    print(f'{checkpoint.folder}: nats by source: {", ".join(words)}')
+    print(f'{checkpoint}: nats by source: {", ".join(words)}')
     return losses['all']
 
 
-@torch.no_grad()
-def held_out_losses(model, corpus):
-    """{'all', and each source of texts: nats a masked token}, over rows and masks that are the same for every
-    run."""
-    cfg = pretrain.Settings(name='validation', mask_ratio=0.4, micro_rows=0, **FIXED)
+def held_out_losses(checkpoint, rows, code, corpus):
+    """{'all', and each source of texts: nats a masked token} of a range of held-out rows. Rows and masks are
+    the same for every run, and those of pretrain.py's val_mlm_loss."""
+    cfg = pretrain.Settings(name='validation', mask_ratio=0.4, **FIXED)
+    batches = []
+    for first in rows[::2]:
+        pair = [(k, k) for k in rows if first <= k < first + 2]
+        batch, _ = make_batch(corpus, 'validation', pair, VALIDATION, 'mlm', cfg)
+        batches.append(batch)
     losses = []
     places = []     # of each loss in the held-out stream
-    for batch in validation_batches(corpus, 'mlm', cfg):
-        tokens, targets = map(torch.from_numpy, (batch.tokens, batch.targets))
-        states = model.model(tokens, batch.lengths, False)[batch.at]
-        losses.append(F.cross_entropy(model.logits(states), targets[batch.at], reduction='none'))
-        places.append(batch.at + len(places) * len(tokens))
+    for first, batch, logits in zip(rows[::2], batches, answers(checkpoint, batches, code, corpus)):
+        targets = torch.from_numpy(batch.targets[batch.at])
+        losses.append(F.cross_entropy(logits, targets, reduction='none'))
+        places.append(batch.at + first * cfg.context)
     losses = torch.cat(losses).double().numpy()
     found = {'all': losses.mean()}
     sources = sources_of(corpus)[np.concatenate(places)]
     for source in np.unique(sources):
         found[source] = losses[sources == source].mean()
     return found
+
+
+def answers(checkpoint, batches, code, corpus):
+    """Yield the logits (T, V) that a model gives at the masked positions of each Batch. A process of its own
+    computes them, as its model.py is the claim's; it is not told the targets."""
+    with tempfile.NamedTemporaryFile('w', suffix='.jsonl') as file:
+        for batch in batches:
+            question = {'tokens': batch.tokens.tolist(), 'lengths': batch.lengths,
+                        'at': batch.at.tolist()}
+            file.write(json.dumps(question) + '\n')
+        file.flush()
+        process = start(WITNESS, 'answer', checkpoint.resolve(), file.name, cwd=code.measure,
+                        env=environment(), stdout=subprocess.PIPE)
+        with ended(process):
+            for batch in batches:
+                shape = len(batch.at), corpus.meta['vocab_size']
+                content = process.stdout.read(4 * math.prod(shape))
+                demand(len(content) == 4 * math.prod(shape), checkpoint, 'its model fails, as it says above')
+                yield torch.frombuffer(bytearray(content), dtype=torch.float32).view(shape)
 
 
 def sources_of(corpus):
@@ -190,61 +292,94 @@ def sources_of(corpus):
     return np.array(names)[number]
 
 
-def probe(checkpoint):
+def probe(checkpoint, code):
     """Return the mean test score, in points, of what three tasks read from frozen features."""
     with tempfile.TemporaryDirectory() as out:
         for config in PROBED:
-            run('finetune.py', config, '--probe', f'--model={checkpoint}', f'--predictions={out}')
+            exit_code = run(code.measure / 'finetune.py', config, '--probe', f'--model={checkpoint}',
+                            f'--predictions={out}')
+            demand(exit_code == 0, config, 'its probe failed, as it says above')
         scores = [load()['test']['standard']['score'] for _, _, load in find_runs(Path(out))]
     return 100 * statistics.fmean(scores)
 
 
-def run(*words, folder='.', **environment):
-    """Run a script to its end, or kill it where this process is interrupted."""
-    command = [sys.executable, *words]
-    variables = os.environ | environment
-    ended = subprocess.run(command, cwd=folder, env=variables)
-    demand(ended.returncode == 0, words[0], 'failed, as it says above')
+def run(script, *words, folder='.', **variables):
+    """Run a script to its end, and return its exit code. If this process is killed, the script is, too."""
+    process = start(script, *words, cwd=folder, env=environment(**variables))
+    with ended(process):
+        return process.wait()
+
+
+def environment(**variables):
+    """Return the variables of a process: this one's, but for what has Python read files from elsewhere."""
+    return os.environ | {'PYTHONPATH': '', 'PYTHONNOUSERSITE': '1'} | variables
+
+
+@contextlib.contextmanager
+def ended(process):
+    """Kill a process at the end, if it has not come to its own."""
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
 
 
 # ---------------------------------------------------------------------------
 # Train again
 
 
-def replay(claim, value, commit, corpus, rules):
+def replay(claim, value, code, corpus, rules):
     """Train a claim's seed again. Returns what its weights are worth. ValueError if a step reads what it may
     not, or if the claim, of this value, is another than what comes out."""
     with tempfile.TemporaryDirectory() as out:
-        train_again(claim, commit, corpus, out, rules)
-        check_read(claim, corpus, out)
-        checkpoint = open_checkpoint(Path(out, 'again', str(claim.cfg.total_steps)))
-        again = measure(checkpoint, corpus, rules)
+        checkpoint = trained(claim, code, corpus, out)
+        again = measure(checkpoint, first_rows(corpus), code, corpus, rules)
         how = compare(claim, value, checkpoint, again, rules)
     print(f'{claim.folder}: trained again, {how}')
     return again
 
 
-def train_again(claim, commit, corpus, out, rules):
-    """Train a claim's seed with its settings and commit, in OUT/again."""
-    settings = claim.checkpoint.state['settings'] | {
-        'name': 'again', 'out': out, 'row': '', 'corpus': corpus.folder.resolve(), 'device': 'cpu',
-        'val_every': 0, 'save_every': 0, 'save_at': ()}
+def trained(claim, code, corpus, out):
+    """Train a claim's seed again in a folder. Returns its checkpoint. ValueError if it breaks a rule."""
+    train_again(claim, code, corpus, out)
+    check_read(claim, corpus, out)
+    check_operations(claim, out)
+    checkpoint = Path(out, 'again', str(claim.cfg.total_steps))
+    check_sizes(claim.folder, checkpoint, claim.cfg)
+    return checkpoint
+
+
+def train_again(claim, code, corpus, out):
+    """Train a claim's seed with its settings and commit, in OUT/again. It is given no held-out text."""
+    texts = without_held_out(corpus, Path(out, 'corpus'))
+    settings = claim.settings | {
+        'name': 'again', 'out': out, 'row': '', 'corpus': texts, 'device': 'cpu',
+        'val_every': 0, 'val_rows': 0, 'save_every': 0, 'save_at': ()}
     words = [f'--{name}={as_tuple(value)}' for name, value in settings.items()]
-    with worktree(commit, rules) as tree:
-        run(WITNESS, out, *words, folder=tree, OMP_NUM_THREADS=str(claim.start['threads']),
-            PYTHONPYCACHEPREFIX=out)    # no .pyc of the commit stands for another source
+    with tempfile.TemporaryDirectory() as tree:
+        fetch.write_files(code.files, tree)
+        threads = str(claim.start['threads'])
+        exit_code = run(WITNESS, 'train', out, *words, folder=tree, OMP_NUM_THREADS=threads,
+                        PYTHONPYCACHEPREFIX=out)    # no .pyc that the code wrote stands for another source
+    demand(exit_code == 0, claim.folder, 'its commit does not train without held-out texts, as it says above')
 
 
-@contextlib.contextmanager
-def worktree(commit, rules):
-    """Check out a commit in a folder that is removed at the end."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = git(rules, 'worktree', 'add', '--detach', folder, commit)
-        demand(made.returncode == 0, commit, made.stderr.strip())
-        try:
-            yield folder
-        finally:
-            git(rules, 'worktree', 'remove', '--force', folder)
+def without_held_out(corpus, folder):
+    """Copy a corpus into a new folder, but for its held-out texts. Returns the folder."""
+    folder.mkdir()
+    held_out = [shard['name'] for shard in corpus.meta['val_shards']]
+    for path in corpus.folder.iterdir():
+        if path.is_file() and path.name not in held_out:
+            shutil.copy(path, folder)
+    none = {'val_shards': [], 'val_tokens': 0, 'val_documents': 0, 'unigram_loss': None}
+    meta = corpus.meta | none
+    meta.pop('digest', None)
+    meta['fingerprint'] = fingerprint(meta)
+    write_sealed(folder / 'meta.json', meta)
+    return folder
 
 
 def check_read(claim, corpus, out):
@@ -267,15 +402,32 @@ def check_read(claim, corpus, out):
                f'step {step + 1:,} learned to predict tokens that are not in its rows')
 
 
+def check_operations(claim, out):
+    """ValueError if a replay computed more than cost.py counts: layers run through twice, say, or passes that
+    learn nothing. A step has what was computed from its forward pass to the next one's."""
+    cfg = claim.cfg
+    counts = np.fromfile(Path(out, 'operations'))
+    demand(len(counts) == cfg.total_steps + 1, claim.folder, f'has {len(counts) - 1:,} forward passes')
+    counts[0] = 0
+    computed = np.diff(counts)
+    objectives = np.array([objective_at(step, cfg) for step in range(cfg.total_steps)])
+    for objective in dict(cfg.phases):
+        counted = cfg.rows_per_step * cfg.context * cost.flops_per_token(cfg, objective)
+        share = computed[objectives == objective].mean() / counted
+        print(f'{claim.folder}: steps of {objective} compute {share:.2f} of what is counted')
+        demand(share <= MOST, claim.folder, f'its steps of {objective} compute {share:.2f} times the '
+               f'{counted:.3g} operations that are counted')
+
+
 def compare(claim, value, checkpoint, again, rules):
     """Return in words how near a claim is to what came out. ValueError if it is another: in any bit on this
     kind of processor, with the same packages, else in what it is worth."""
     names = ['config.json', 'tokenizer.json', 'tokenizer_config.json']
-    here = checkpoint.state['starts'][-1]
+    here = read_state(checkpoint, but=(MOMENTS,))['starts'][-1]
     is_same = all(claim.start.get(fact) == here[fact] for fact in ('processor', 'device', 'versions'))
     if is_same:
         names.append(WEIGHTS)
-    _, others, missing = filecmp.cmpfiles(claim.checkpoint.folder, checkpoint.folder, names, shallow=False)
+    _, others, missing = filecmp.cmpfiles(claim.checkpoint, checkpoint, names, shallow=False)
     demand(not others + missing, claim.folder,
            f'its {", ".join(others + missing)} is not what its settings and commit give')
     if is_same:
@@ -289,33 +441,75 @@ def compare(claim, value, checkpoint, again, rules):
 # Are they a record?
 
 
-def read_records(rules):
-    """Return [(steps, seeds' values)] of the rows of the page's table that count."""
-    # steps, operations, seeds' values, p
-    row = rf'^\| {rules.track} \|.*\| ([\d,]+) \| \S+ \| ([\d. ]+) \| (\S+) \|'
-    records = []
-    for steps, values, p in re.findall(row, (ROOT / PAGE).read_text(), re.MULTILINE):
-        if float(p) < 0.01:
-            records.append((int(steps.replace(',', '')), [float(value) for value in values.split()]))
-    return records
+def read_rows_of_page(rules):
+    """Return the Rows of a track in the page's table."""
+    # steps, operations, seeds' values, p, who, commit
+    row = rf'^\| {rules.track} \|.*\| ([\d,]+) \| \S+ \| ([\d. ]+) \| (\S+) \|.*\| (\w*) \|$'
+    rows = []
+    for steps, values, p, commit in re.findall(row, (ROOT / PAGE).read_text(), re.MULTILINE):
+        values = [float(value) for value in values.split()]
+        rows.append(Row(int(steps.replace(',', '')), values, float(p), commit))
+    return rows
 
 
-def judge(steps, values, rules):
-    """Return (p, why it is no record or '') of seeds' losses against the target, or scores against the
-    record's."""
-    from scipy.stats import ttest_1samp, ttest_ind
-    records = read_records(rules)
+def best_row(rules):
+    """Return the Row of the record, None if there is none."""
+    rows = [row for row in read_rows_of_page(rules) if row.p < 0.01]
     if rules.track == 'steps':
-        most = min((least for least, _ in records), default=10 ** 9) - 1
-        p = ttest_1samp(values, TARGET, alternative='less').pvalue
+        return min(rows, key=lambda row: row.steps, default=None)
+    return max(rows, key=lambda row: statistics.fmean(row.values), default=None)
+
+
+def judge(steps, values, rules, harder=0.0):
+    """Return (p, why it is no record or '') of seeds' losses against the target, or scores against the
+    record's. `harder` is of the rows, in nats."""
+    from scipy.stats import ttest_1samp, ttest_ind
+    record = best_row(rules)
+    if rules.track == 'steps':
+        most = record.steps - 1 if record else 10 ** 9
+        p = ttest_1samp(values, TARGET + harder, alternative='less').pvalue
     else:
         most = LONGEST
-        best = max((past for _, past in records), key=statistics.fmean, default=[0, 0])
+        best = record.values if record else [0, 0]
         p = ttest_ind(values, best, equal_var=False, alternative='greater').pvalue
     p = float(f'{p:.2g}')     # as the page will have it
     if steps > most:
         return p, f'more than {most:,} steps'
     return p, '' if p < 0.01 else 'p must be below 0.01'
+
+
+def say_if_near(values, rules):
+    """Print it where seeds lie nearer each other than those of any row: does the code use its seed?"""
+    spread = max(values) - min(values)
+    narrowest = min((max(row.values) - min(row.values) for row in read_rows_of_page(rules)), default=0)
+    if spread < narrowest / 2:
+        print(f'the seeds lie within {spread:.4f} of each other, those of each row of the page within '
+              f'{narrowest:.4f} or more: read what the code makes of its seed')
+
+
+def fresh_seeds(claim, code):
+    """Return four seeds that nobody could know before the commit and the settings were there: of a hash of
+    both."""
+    fixed = [name for name in flat(claim.cfg, fixes=('numbers',)) if name != 'seed']
+    what = json.dumps([code.commit, {name: claim.settings[name] for name in sorted(fixed)}])
+    return [int(hashlib.sha256(f'{what} {k}'.encode()).hexdigest()[:8], 16) for k in range(4)]
+
+
+def last_word(claim, code, corpus, rules):
+    """Train fresh seeds, and judge them by held-out rows that the page's are not of. Returns why it is no
+    record, or ''."""
+    rows = range(MEASURED, corpus.num_stretches('validation', claim.cfg.context))
+    values = []
+    for seed in fresh_seeds(claim, code):
+        settings = claim.settings | {'seed': seed}
+        fresh = claim._replace(folder=f'seed {seed}', settings=settings, cfg=replace(claim.cfg, seed=seed))
+        with tempfile.TemporaryDirectory() as out:
+            checkpoint = trained(fresh, code, corpus, out)
+            values.append(measure(checkpoint, rows, code, corpus, rules))
+    p, lacking = judge(claim.cfg.total_steps, values, rules, HARDER)
+    of_seeds = ' '.join(f'{value:.3f}' for value in values)
+    print(f'four fresh seeds: {of_seeds}, p {p}')
+    return lacking and f'fresh seeds: {lacking}'
 
 
 def verdict(lacking, rules):
@@ -329,25 +523,37 @@ def verdict(lacking, rules):
     return 'not verified: --replay trains a seed again'
 
 
+def first_rows(corpus):
+    """Return the range of the held-out rows that the page's losses are of."""
+    return range(min(MEASURED, corpus.num_stretches('validation', FIXED['context'])))
+
+
 def referee(folders, rules):
     corpus = Corpus(rules.corpus)
     verify(corpus.folder)
     demand(corpus.meta['fingerprint'].startswith(TEXTS), corpus.folder, 'is not of the game\'s texts')
     claims = sorted(map(read_claim, folders), key=lambda claim: claim.cfg.seed)
-    commit = check_together(claims, rules)
-    values = [measure(claim.checkpoint, corpus, rules) for claim in claims]
-    again = []
-    if rules.every_seed:
-        again = range(len(claims))
-    elif rules.replay:
-        again = [secrets.randbelow(len(claims))]
-    for k in again:
-        values[k] = replay(claims[k], values[k], commit, corpus, rules)
+    commit = check_together(claims)
+    with tempfile.TemporaryDirectory() as folder:
+        code = fetch_code(commit, rules, Path(folder))
+        show_differences(code, rules)
+        rows = first_rows(corpus)
+        values = [measure(claim.checkpoint, rows, code, corpus, rules) for claim in claims]
+        again = []
+        if rules.every_seed:
+            again = range(len(claims))
+        elif rules.replay:
+            again = [secrets.randbelow(len(claims))]
+        for k in again:
+            values[k] = replay(claims[k], values[k], code, corpus, rules)
+        say_if_near(values, rules)
+        p, lacking = judge(claims[0].cfg.total_steps, values, rules)
+        if rules.every_seed and not lacking:
+            lacking = last_word(claims[0], code, corpus, rules)
+        who = fetch.git(code.repository, 'log', '-1', '--format=format:%an', commit).stdout.decode()
 
     cfg = claims[0].cfg
-    p, lacking = judge(cfg.total_steps, values, rules)
     name, _, _ = Path(folders[0]).name.rpartition('-s')
-    who = git(rules, 'log', '-1', '--format=format:%an', commit).stdout
     operations = cost.flops_until(cfg, cfg.total_steps)
     of_seeds = ' '.join(f'{value:.3f}' for value in values)
     print(f'| {rules.track} | {name} | | {cfg.total_steps:,} | {operations / 1e12:.1f} | {of_seeds} | {p} | '

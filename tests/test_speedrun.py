@@ -1,8 +1,11 @@
 """The speedrun's referee: what it believes, and the line with which it refuses each forged submission."""
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -11,14 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import pretrain
-from conftest import (ROOT, edit, jsonl, log_lines, one_line_error, ran, read_rows, refused_line,
+from conftest import (ROOT, edit, jsonl, log_lines, one_line_error, ran, read_rows, refused, refused_line,
                       run_script, texts)
-from data import Corpus
-from nanoencoder import files, prepare
-from nanoencoder.pretraining import log
+from data import Corpus, validation_batches
+from nanoencoder import files, huggingface, prepare
+from nanoencoder.pretraining import cost, log
 from nanoencoder.settings import build
-from studies import speedrun
-
+from studies import fetch, speedrun
 
 
 def head_of(folder):
@@ -27,10 +29,14 @@ def head_of(folder):
 
 
 HEAD = head_of(ROOT)
-PAGE = """| steps | mlm | AdamW | 3,600 | 1.9e13 | 4.5 4.6 | .001 | |
-| steps | worse | | 10 | 1e10 | 9.5 4.6 | .1 | |
-| transfer | mlm | | 3,600 | 1.9e13 | 40.0 40.1 40.3 | 0 | |
-| transfer | too wide to be better | | 3,600 | 2e13 | 38 44 | .2 | |"""
+fresh_seeds = speedrun.fresh_seeds
+show_differences = speedrun.show_differences
+MEASURED = 40       # held-out rows of those that the tests' corpus has
+PAGE = f"""| steps | mlm | AdamW | 3,600 | 1.9e13 | 4.5 4.6 | .001 | we | {HEAD[:8]} |
+| steps | worse | | 10 | 1e10 | 9.5 4.6 | .1 | we | |
+| transfer | mlm | | 3,600 | 1.9e13 | 40.0 40.1 40.3 | 0 | we | 0000000 |
+| transfer | too wide to be better | | 3,600 | 2e13 | 38 44 | .2 | we | |"""
+slow = pytest.mark.slow
 pytestmark = pytest.mark.skipif(not HEAD, reason='git has no commit here')
 
 
@@ -61,28 +67,54 @@ def game(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def replays(tmp_path_factory):
-    """{settings and commit: a folder with what a worktree trained of them}: runs are the same each time."""
+    """{settings and commit: a folder with what was trained of them}: runs are the same each time. Of a commit
+    alone, its Code."""
     return {}, tmp_path_factory.mktemp('replays')
 
 
 @pytest.fixture(autouse=True)
 def rules(game, replays, monkeypatch):
-    """Those of a game with this corpus, whose referee draws seed 0 and trains no two runs twice."""
+    """Those of a game with this corpus, whose referee draws seed 0, fetches no commit and trains no run twice,
+    and asks models in this process: nearly all of them have the model.py of this checkout."""
     monkeypatch.setattr(speedrun, 'TEXTS', Corpus(game / 'corpus').meta['fingerprint'])
     monkeypatch.setattr(speedrun, 'TARGET', 9)
     monkeypatch.setattr(speedrun, 'PAGE', game / 'page.md')
     monkeypatch.setattr(speedrun.secrets, 'randbelow', lambda count: 0)
+    monkeypatch.setattr(speedrun, 'MEASURED', MEASURED)
+    monkeypatch.setattr(speedrun, 'fresh_seeds', lambda claim, code: [2, 3, 0, 1])
+    ask = speedrun.answers
+
+    def answers(checkpoint, batches, code, corpus):
+        if code.files['model.py'] != (ROOT / 'model.py').read_bytes():
+            yield from ask(checkpoint, batches, code, corpus)
+            return
+        model = huggingface.open_checkpoint(checkpoint).model()
+        for batch in batches:
+            with torch.no_grad():
+                states = model.model(torch.from_numpy(batch.tokens), batch.lengths, False)[batch.at]
+                yield model.logits(states)
+    monkeypatch.setattr(speedrun, 'answers', answers)
     trained, folder = replays
     train_again = speedrun.train_again
 
-    def once(claim, commit, corpus, out, rules):
-        settings = claim.checkpoint.state['settings'] | {'name': '', 'out': '', 'corpus': ''}
-        key = json.dumps([settings, commit])
+    def once(claim, code, corpus, out):
+        settings = claim.settings | {'name': '', 'out': '', 'corpus': ''}
+        key = json.dumps([settings, code.commit])
         if key not in trained:
-            train_again(claim, commit, corpus, out, rules)
+            train_again(claim, code, corpus, out)
             trained[key] = shutil.copytree(out, folder / str(len(trained)))
         shutil.copytree(trained[key], out, dirs_exist_ok=True)
     monkeypatch.setattr(speedrun, 'train_again', once)
+    fetch_code = speedrun.fetch_code
+
+    def fetch_once(commit, rules, temporary):
+        if commit not in trained:
+            place = folder / commit
+            place.mkdir()
+            trained[commit] = fetch_code(commit, rules, place)
+        return trained[commit]
+    monkeypatch.setattr(speedrun, 'fetch_code', fetch_once)
+    monkeypatch.setattr(speedrun, 'show_differences', lambda code, rules: None)
 
 
 def judged(game, *more, runs=None):
@@ -90,7 +122,7 @@ def judged(game, *more, runs=None):
     return run_script('studies.speedrun', *folders, f'--corpus={game}/corpus', *more)
 
 
-def test_it_believes_what_it_trains_itself(game):
+def test_it_believes_what_it_trains_itself(game, monkeypatch):
     """All seeds, to the bit. The row has what their weights give."""
     result = judged(game, '--replay', '--every_seed')
     assert result.returncode == 0, result.stderr
@@ -99,11 +131,18 @@ def test_it_believes_what_it_trains_itself(game):
     _, track, name, _, steps, _, losses, _, _, commit, _ = map(str.strip, row.split('|'))
     assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8])
     assert verdict == 'a record'
-    logged = [log_lines(game / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
-    assert [*map(float, losses.split())] == pytest.approx(logged, abs=6e-4)
     assert re.search(r'by source: all 8\.\d\d, WordNet 8\.\d\d, numpy 8\.\d\d\n', result.stdout)
+    assert re.search(r'mine-s0: steps of mlm compute (0\.[789]|1\.0)\d of what is counted', result.stdout)
+    # the last word is of other rows, here of seeds 2, 3, 0 and 1
+    fresh, = re.findall(r'four fresh seeds: ([\d. ]+), p', result.stdout)
+    losses = losses.split()
+    assert all(there != here for there, here in zip(fresh.split(), losses[2:] + losses[:2]))
 
-    assert judged(game).stdout.splitlines()[-1] == 'not verified: --replay trains a seed again'
+    monkeypatch.setattr(speedrun, 'MEASURED', 128)      # as pretrain.py does
+    row, verdict = judged(game).stdout.splitlines()[-2:]
+    assert verdict == 'not verified: --replay trains a seed again'
+    logged = [log_lines(game / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
+    assert [*map(float, row.split('|')[6].split())] == pytest.approx(logged, abs=6e-4)
     assert judged(game, '--replay').stdout.splitlines()[-1].startswith('a record, if the other seeds are')
 
 
@@ -195,7 +234,7 @@ FORGED = [(of_another_seed, 'its model.safetensors is not what its settings and 
           (half_the_steps, 'its model.safetensors is not'),
           (settle('lr', 2e-3), 'its model.safetensors is not'),
           (settle('eps', 1e-3), 'its model.safetensors is not'),
-          (edited('config.json', '10000.0', '9000.0'), 'its config.json is not'),
+          (edited('config.json', '_range": 0.02', '_range": 0.03'), 'its config.json is not'),
           (edited('tokenizer.json', '(?i:', '(?:'), 'its tokenizer.json is not')]
 
 
@@ -243,10 +282,119 @@ def test_what_is_not_read_changes_nothing(change, game, tmp_path):
     (settle('beta2', 0.9), [1], 'mine-s0 has beta2 = 0.95, this run 0.9; only seeds may differ'),
     (begun(git='--output=forged'), range(4), 'needed, not --output=forged: commit'),
     (begun(git=f'{HEAD}-dirty'), range(4), 'needed, not .*-dirty: commit'),
-    (begun(git='0' * 40), range(4), 'needed, not 0+: fetch it'),
+    (begun(git='0' * 40), range(4), r'git has no commit 0+ there \(.*\); fetch it'),
+    (settle('phases', [[['mlm'], 12]]), [0], r"phases has \['mlm'\], and an objective is a name"),
+    (settle('hidden_size', 32), [0], 'mine-s0: its model has hidden_size = 16, and its settings 32'),
+    (edited('config.json', '10000.0', '9000.0'), [0],
+     'its model has rope_theta = 9000.0, and its settings 10000.0'),
     (settle('phases', [['mlm', 20]]), [0], 'is no run of 20 steps')])
 def test_runs_that_are_no_submission(change, seeds, reason, game, tmp_path):
     one_line_error(judged(game, runs=forge(game, tmp_path, change, seeds)), reason)
+
+
+def clone(folder):
+    """Clone this repository into a folder. Returns the folder."""
+    subprocess.run(['git', 'clone', '-q', '--shared', ROOT, folder], check=True)
+    return folder
+
+
+def commit(folder):
+    """Commit all that a repository's folder holds. Returns the commit."""
+    identity = ['-c', 'user.name=a', '-c', 'user.email=a']
+    subprocess.run(['git', 'add', '--all', '--force'], cwd=folder, check=True)
+    subprocess.run(['git', *identity, 'commit', '-qm', 'faster'], cwd=folder, check=True)
+    return head_of(folder)
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """A small repository, which has a model.py."""
+    folder = tmp_path / 'stranger'
+    folder.mkdir()
+    subprocess.run(['git', 'init', '-q', folder], check=True)
+    (folder / 'model.py').write_text('honest = True\n')
+    return folder
+
+
+def fetched(repository, name, folder):
+    """{path: bytes} of a commit, as the referee has them."""
+    folder.mkdir()
+    fetch.fetch(name, repository, folder)
+    return fetch.read_files(folder, name)
+
+
+@pytest.mark.parametrize('path, content, reason', [
+    ('model/__init__.pyc', b'\0', 'model/__init__.pyc: holds code that no diff shows'),
+    ('model.cpython-311-x86_64.so', b'\0', 'model.cpython-311-x86_64.so: holds code that no diff'),
+    ('nanoencoder/a.pth', b'import a', 'nanoencoder/a.pth: holds code that no diff shows'),
+    ('model/__init__.py', b'', 'model/__init__.py: Python imports it in place of model.py'),
+    ('torch/__init__.py', b'', 'torch/__init__.py: Python imports it in place of the package torch'),
+    ('json.py', b'', 'json.py: Python imports it in place of the package json'),
+    ('sitecustomize.py', b'', 'sitecustomize.py: Python imports it in place of'),
+    ('.gitattributes', b'*.txt working-tree-encoding=UTF-16', '.gitattributes: has git show other files'),
+    ('nanoencoder/.gitattributes', b'*.py ident', 'nanoencoder/.gitattributes: has git show other files'),
+    ('data.py', b'# coding: utf-7\n', 'data.py: Python reads it as utf-7, and git shows it as UTF-8'),
+    ('data.py', b'# coding: latin-1\n# \xe9\n', 'data.py: is not UTF-8'),
+    ('data.py', 'a = 1  # \u202e1 = a\n'.encode(), r'data.py:1: has the character U\+202E'),
+    ('data.py', b'\nhidden()\r# a comment over it\n', r'data.py:2: has the character U\+000D'),
+    ('data.py', b'a\x1b[2K', r'data.py:1: has the character U\+001B')])
+def test_what_git_does_not_show_is_refused(path, content, reason, stranger, tmp_path):
+    """Before any of it runs."""
+    file = stranger / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    refused(reason, fetched, stranger, commit(stranger), tmp_path / 'ours')
+
+
+def test_links_and_submodules_are_refused(stranger, tmp_path):
+    (stranger / 'data.py').symlink_to('/etc/hostname')
+    refused("'data.py': is a link or a submodule", fetched, stranger, commit(stranger), tmp_path / 'link')
+    (stranger / 'data.py').unlink()
+    name = commit(stranger)
+    words = ['update-index', '--add', '--cacheinfo', f'160000,{name},nanoencoder']
+    subprocess.run(['git', *words], cwd=stranger, check=True)
+    subprocess.run(['git', '-c', 'user.name=a', '-c', 'user.email=a', 'commit', '-qm', 'module'],
+                   cwd=stranger, check=True)
+    name = head_of(stranger)
+    refused("'nanoencoder': is a link or a submodule", fetched, stranger, name, tmp_path / 'module')
+
+
+def test_objects_in_place_of_others_are_refused(stranger, tmp_path):
+    """`git replace` shows and checks out a forged commit under an honest one's name."""
+    honest = commit(stranger)
+    (stranger / 'model.py').write_text('honest = False\n')
+    forged = commit(stranger)
+    subprocess.run(['git', 'replace', honest, forged], cwd=stranger, check=True)
+    shown = subprocess.run(['git', 'show', f'{honest}:model.py'], cwd=stranger, capture_output=True)
+    assert shown.stdout == b'honest = False\n'
+    refused(r'its git shows other objects than it names \(git replace -l\)', fetched, stranger, honest,
+            tmp_path / 'ours')
+    # as is a tag's name for a commit's, and an address that is none
+    subprocess.run(['git', 'replace', '-d', honest], cwd=stranger, check=True, capture_output=True)
+    refused('git has no commit .*; fetch it', fetched, stranger, '0' * 40, tmp_path / 'none')
+    refused('git has no commit|not appear to be a git repository', fetched, tmp_path / 'nowhere', honest,
+            tmp_path / 'gone')
+
+
+def test_nothing_of_a_strangers_repository_runs(stranger, tmp_path):
+    """Hooks, filters, attributes of its .git, its configuration: files are written as git stores them."""
+    ran_here = tmp_path / 'ran'
+    git = stranger / '.git'
+    hook = f'#!/bin/sh\ntouch {ran_here}\n'
+    name = commit(stranger)
+    for event in ('post-checkout', 'reference-transaction', 'pre-auto-gc', 'post-index-change'):
+        (git / 'hooks' / event).write_text(hook)
+        (git / 'hooks' / event).chmod(0o755)
+    (git / 'info/attributes').write_text('*.py filter=forge diff=forge\n')
+    with (git / 'config').open('a') as file:
+        file.write(f'[filter "forge"]\n\tsmudge = touch {ran_here}; echo forged\n'
+                   f'[diff "forge"]\n\ttextconv = touch {ran_here}; echo\n'
+                   f'[core]\n\tfsmonitor = touch {ran_here}\n\talternateRefsCommand = touch {ran_here}\n'
+                   f'[uploadpack]\n\tpackObjectsHook = touch {ran_here}; cat\n')
+    files = fetched(stranger, name, tmp_path / 'ours')
+    fetch.write_files(files, tmp_path / 'tree')
+    assert (tmp_path / 'tree/model.py').read_text() == 'honest = True\n'
+    assert not ran_here.exists()
 
 
 @pytest.mark.parametrize('file, old, new, reason', [
@@ -256,18 +404,25 @@ def test_runs_that_are_no_submission(change, seeds, reason, game, tmp_path):
      'read 24,576 tokens, where its steps have 12,288'),
     ('data.py', 'targets = np.where(chosen, tokens,', 'targets = np.where(chosen, 4_000,',
      'step 1 learned to predict tokens that are not'),
-    ('model.py', 'F.silu ', 'F.gelu ', 'has another model.py')])
+    pytest.param(
+        'model.py', 'for layer in self.layers:', 'for layer in [*self.layers] * 50:',
+        r'its steps of mlm compute [3-5]\.\d\d times the [\d.e+]+ operations that are counted', marks=slow),
+    pytest.param(
+        'pretrain.py', 'train(cfg)\n\n',
+        'train(replace(cfg, model=replace(cfg.model, num_hidden_layers=2)))\n\n',
+        r'its model has num_hidden_layers = 2, and its settings 1', marks=slow),
+    pytest.param(
+        'pretrain.py', 'state, how = start(cfg, corpus, world)\n',
+        'state, how = start(cfg, corpus, world)\n        corpus.stretch("validation", 0, cfg.context)\n',
+        'its commit does not train without held-out texts', marks=slow)])
 def test_code_that_reads_otherwise_is_refused(file, old, new, reason, game, tmp_path):
-    """Rows in another order or left out, two passes over a step's tokens, targets from elsewhere: each in a
-    commit that is named in all honesty."""
-    clone = tmp_path / 'clone'
-    subprocess.run(['git', 'clone', '-q', '--shared', ROOT, clone], check=True)
-    edit(clone / file, old, new)
-    for words in (['config', 'user.name', 'a'], ['config', 'user.email', 'a'], ['commit', '-qam', 'faster']):
-        subprocess.run(['git', *words], cwd=clone, check=True)
-    commit = head_of(clone)
-    runs = forge(game, tmp_path, begun(git=commit))
-    one_line_error(judged(game, '--replay', f'--repository={clone}', runs=runs), f'mine-s0: {reason}')
+    """Rows in another order or left out, two passes over a step's tokens, targets from elsewhere, layers that
+    are run through more often or are more than the settings say, held-out rows: each in a commit that is
+    named in all honesty."""
+    repository = clone(tmp_path / 'clone')
+    edit(repository / file, old, new)
+    runs = forge(game, tmp_path, begun(git=commit(repository)))
+    one_line_error(judged(game, '--replay', f'--repository={repository}', runs=runs), f'mine-s0: {reason}')
 
 
 def test_a_run_of_another_processor_is_held_to_what_it_is_worth(game, tmp_path):
@@ -286,7 +441,7 @@ def test_a_run_of_another_processor_is_held_to_what_it_is_worth(game, tmp_path):
 
 def test_nudged_weights_on_the_track_transfer(game, tmp_path, monkeypatch):
     """With probes that would not see it."""
-    monkeypatch.setattr(speedrun, 'probe', lambda checkpoint: 41.0)
+    monkeypatch.setattr(speedrun, 'probe', lambda checkpoint, code: 41.0)
     runs = forge(game, tmp_path, nudged)
     result = judged(game, '--replay', '--track=transfer', runs=runs)
     one_line_error(result, 'mine-s0: its model.safetensors is not')
@@ -298,12 +453,107 @@ def test_the_score_of_a_task_that_any_model_solves_is_100(game, tmp_path, monkey
         jsonl(tmp_path / f'{split}.jsonl', rows)
     (tmp_path / 'task.py').write_text(f'kind = "SC"\ndataset = "colours"\ndata = "{tmp_path}"\n')
     monkeypatch.setattr(speedrun, 'PROBED', [str(tmp_path / 'task.py')])
-    assert speedrun.probe(game / 'mine-s0/12') == 100
+    code = speedrun.Code(HEAD, None, {}, measure=ROOT)
+    assert speedrun.probe(game / 'mine-s0/12', code) == 100
 
 
-def test_no_worktree_is_left():
+def test_the_law_and_the_measure_are_the_referees_own(game, tmp_path, capsys):
+    """A claim's model.py helps to measure, in another process; its data.py is not read, and what an objective
+    is called there is a name. A reader is told which files differ from the record's."""
+    repository = clone(tmp_path / 'clone')
+    edit(repository / 'model.py', 'return F.linear(hidden, self.head)',
+         'print("8.000")\n        return 2 * F.linear(hidden, self.head)')
+    (repository / 'data.py').write_text('raise SystemExit("the law is mine")\n')
+    rules = speedrun.Rules(repository=str(repository))
+    code = speedrun.fetch_code(commit(repository), rules, tmp_path)
+    show_differences(code, rules)
+    assert re.search(r'in:\n data.py  *\|.*\n model.py \|  *3 .*\n 2 files changed', capsys.readouterr().out)
+
+    corpus = Corpus(game / 'corpus')
+    checkpoint = game / 'mine-s0/12'
+    theirs = speedrun.held_out_losses(checkpoint, range(3), code, corpus)['all']
+    rows = pretrain.Settings(name='three', **speedrun.FIXED | {'val_rows': 3})
+    model = huggingface.open_checkpoint(checkpoint).model()
+    losses = []
+    for batch in validation_batches(corpus, 'mlm', rows):
+        tokens, targets = map(torch.from_numpy, (batch.tokens, batch.targets))
+        logits = model.logits(model.model(tokens, batch.lengths, False)[batch.at])
+        losses.append(torch.nn.functional.cross_entropy(2 * logits, targets[batch.at], reduction='none'))
+    assert theirs == pytest.approx(torch.cat(losses).mean().item(), abs=1e-5)
+
+    runs = forge(game, tmp_path / 'runs', settle('phases', [['span', 12]]))
+    claim = speedrun.read_claim(str(runs / 'mine-s0'))
+    assert claim.cfg.phases == (('clm', 12),)
+    assert claim.settings['phases'] == [['span', 12]]
+
+
+@pytest.mark.parametrize('share, reason', [
+    (1.2, ''), (1.3, 'steps of mlm compute 1.30 times the 2.41e[+]08 operations that are counted')])
+def test_operations_of_a_replay_are_counted(share, reason, game, tmp_path):
+    claim = speedrun.read_claim(str(game / 'mine-s0'))
+    of_a_step = cost.flops_until(claim.cfg, 1)
+    counts = share * of_a_step * np.arange(13)
+    counts.tofile(tmp_path / 'operations')
+    if reason:
+        refused(reason, speedrun.check_operations, claim, tmp_path)
+    else:
+        speedrun.check_operations(claim, tmp_path)
+    counts[:12].tofile(tmp_path / 'operations')
+    refused('mine-s0: has 11 forward passes', speedrun.check_operations, claim, tmp_path)
+
+
+def test_fresh_seeds_are_of_the_commit_and_the_settings(game, tmp_path):
+    def seeds(folder, name='a'):
+        claim = speedrun.read_claim(str(folder / 'mine-s0'))
+        return fresh_seeds(claim, speedrun.Code(name, None, {}, None))
+    drawn = seeds(game)
+    assert len({*drawn, *speedrun.SEEDS}) == 8
+    assert drawn == seeds(forge(game, tmp_path / 'renamed', settle('name', 'other')))
+    assert not {*drawn} & {*seeds(game, 'b')}
+    assert not {*drawn} & {*seeds(forge(game, tmp_path / 'faster', settle('lr', 2e-3)))}
+
+
+def test_four_seeds_that_were_picked_are_no_record(game, monkeypatch):
+    """Nor rows that were learnt: fresh seeds and other rows have the last word."""
+    def measure(checkpoint, rows, code, corpus, rules):
+        if rows.start == MEASURED:
+            return 9.5
+        return 8 + log_lines(checkpoint.parent)[-1]['loss'] % 0.01
+    monkeypatch.setattr(speedrun, 'measure', measure)
+    result = judged(game, '--every_seed')
+    assert result.stdout.splitlines()[-1] == 'no record: fresh seeds: p must be below 0.01', result.stderr
+    assert 'four fresh seeds: 9.500 9.500 9.500 9.500, p ' in result.stdout
+
+
+def test_seeds_that_lie_near_each_other_are_said(capsys):
+    """As where the code does not use its seed, or one run was copied. Those of the page are 0.1 apart."""
     rules = speedrun.Rules()
-    before = speedrun.git(rules, 'worktree', 'list').stdout
-    with pytest.raises(KeyboardInterrupt), speedrun.worktree(HEAD, rules):
-        raise KeyboardInterrupt
-    assert speedrun.git(rules, 'worktree', 'list').stdout == before
+    speedrun.say_if_near([8.1, 8.1001, 8.1002, 8.1], rules)
+    assert capsys.readouterr().out.startswith('the seeds lie within 0.0002 of each other, those of each row')
+    speedrun.say_if_near([8.1, 8.2, 8.15, 8.1], rules)
+    assert not capsys.readouterr().out
+
+
+def test_a_replay_is_given_no_held_out_text(game, tmp_path):
+    corpus = Corpus(game / 'corpus')
+    copied = prepare.open_sealed(speedrun.without_held_out(corpus, tmp_path / 'copied'))
+    assert not [*copied.folder.glob('val_*')]
+    assert copied.num_stretches('validation', 512) == 0
+    assert (copied.stretch('train', 5, 512) == corpus.stretch('train', 5, 512)).all()
+
+
+def test_what_a_killed_referee_started_ends_with_it(tmp_path):
+    path = tmp_path / 'pipe'
+    os.mkfifo(path)
+    referee = os.fork()
+    if not referee:
+        speedrun.run('-c', f'file = open({str(path)!r}, "w"); print(1, file=file, flush=True)\n'
+                           'import time; time.sleep(20)')
+        os._exit(0)
+    with open(path) as file:
+        file.readline()
+        began = time.monotonic()
+        os.kill(referee, signal.SIGKILL)
+        os.waitpid(referee, 0)
+        assert not file.read()      # once its writer has ended
+    assert time.monotonic() < began + 10
