@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import (FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
+from nanoencoder.huggingface import (CONFIG, FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
                                      open_checkpoint, read_state)
 from nanoencoder.sentence_encoders import read_modules
 from nanoencoder.tokenizer import Tokenizer, conversion, one_line
@@ -100,7 +100,7 @@ def open_encoder(cfg):
     brings the weights."""
     name = cfg.model
     folder = folder_of(name)
-    config = read_json(folder / 'config.json')
+    config = read_json(folder / 'config.json', fields=CONFIG)
     family = config.get('model_type')
     if family in FAMILIES:
         return open_checkpoint(name, weights=False)

@@ -18,6 +18,7 @@ from conftest import ROOT, SMALL, edit, log_lines, refused, run_script, write_lo
 from nanoencoder import paper
 from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
 from nanoencoder.predictions import find_folders
+from nanoencoder.settings import read
 from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
 from studies import hold_out, run, study
@@ -97,6 +98,20 @@ def test_the_table_by_hand(place):
 def test_an_error_names_the_table_and_the_nearest_name(place, old, new, line, words):
     write(place, **{old: new})
     refused(f'^{place}/config.py:{line}: .*{re.escape(words)}', study.load, [str(place)])
+
+
+def test_a_table_of_a_wrong_shape_is_one_line(place):
+    """Each part of a config, replaced by something else; none is a traceback."""
+    text = STUDY.format(folder=place)
+    values = {name: value for name, (value, _) in read(place / 'config.py').items()}
+    tables = ('runs', 'tasks', 'contrasts', 'ladder', 'seeds')
+    others = 7, 'x', (1.5,), ([],), {'x': 7}, {'clm': 7}, ({'models': 7},)
+    for name, wrong in itertools.product(tables, others):
+        (place / 'config.py').write_text('\n'.join(f'{key} = {value!r}' for key, value in
+                                                   (values | {name: wrong}).items()))
+        refused(f'^{place}/config.py:\\d+: {name}', study.load, [str(place)])
+    (place / 'config.py').write_text(text)
+    study.load([str(place)])
 
 
 def test_the_papers_study_has_its_models_and_scores():
