@@ -132,14 +132,18 @@ def read_csv(path, source):
 
 def check_header(path, header, source):
     """ValueError if the first line of a .csv or .tsv can't be a header, or has another delimiter."""
-    if len(set(header)) < len(header):
+    named = [name for name in header if name]   # spreadsheets leave empty columns without a name
+    if len(set(named)) < len(named):
         raise ValueError(f'{path}: two columns of its header have one name: {", ".join(header):.80}; is the '
                          'first line a header? If it is a row, put a line of names before it')
-    others = [character for character in ';\t|,' if character in header[0]] if len(header) == 1 else []
+    if len(header) > 1:
+        return
+    line = ''.join(header)      # one field, or none
+    others = [character for character in ';\t|,' if character in line]
     if others and path.suffix == '.tsv':
-        raise ValueError(f'{path}: has no tabs, but {header[0]!r:.80}; name it .csv and see --delimiter')
+        raise ValueError(f'{path}: has no tabs, but {line!r:.80}; name it .csv and see --delimiter')
     if others and not source.delimiter:
-        raise ValueError(f'{path}: its header is one field, {header[0]!r:.80}; is the delimiter '
+        raise ValueError(f'{path}: its header is one field, {line!r:.80}; is the delimiter '
                          f'{others[0]!r}? Then add --delimiter={others[0]!r}')
 
 

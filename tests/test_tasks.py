@@ -873,8 +873,9 @@ def test_a_split_is_named_by_its_file_or_a_path(tmp_path, name, columns):
 
 
 def test_a_csv_has_other_delimiters_a_byte_order_mark_or_an_index(tmp_path):
-    """Also as pandas writes a frame's index, and a spreadsheet its own delimiter."""
+    """Also as pandas writes a frame's index, and a spreadsheet its own delimiter and its empty columns."""
     forms = {',': '\ufeff,title,text,label\n0,a,"b, c",good\n',
+             '': 'title,text,label,,\na,"b, c",good,,\n',
              ';': '\ufeff"title";text;label\na;b, c;good\n',
              r'\t': 'title\ttext\tlabel\na\t"b, c"\tgood\n', '|': 'title|text|label\n"a"|b, c|good\n'}
     for delimiter, content in forms.items():
