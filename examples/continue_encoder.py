@@ -180,9 +180,7 @@ def take_weights(cfg, corpus):
     transformers = import_transformers()
     folder = folder_of(cfg.weights_from)
     check_family(folder)
-    source = folder
     if is_hub_id(cfg.weights_from):
-        source = f'{cfg.weights_from.partition("@")[0]}@{folder.name}'
         of_modules = [f'{subfolder}/*' for _, subfolder in read_modules(folder) if subfolder]
         download(cfg.weights_from, [*FILES, *of_modules], commit=folder.name)
     with one_line(folder):

@@ -106,8 +106,6 @@ class Study:
         self.tried = {}     # {(model, dataset): its Finetuning}
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
-        for seed in self.seeds:
-            check_value('seeds', int, seed, 0)
         self.corpus_folder = ''
         self.read_table('corpus', {'out': self.corpus} if self.corpus else {}, self.add_corpus)
         self.read_table('runs', self.runs, self.add_row)
