@@ -150,8 +150,10 @@ def as_it_is(x, lengths):
 
 
 def new_head(name, hidden_size, num_labels, pooling='mean'):
-    """Return the head that a kind of task names: a module, or a function without weights. Only vectors are
-    pooled as the encoder says, since the head of a classifier is the same for every model."""
+    """Return the head that a kind of task names: a module, or a function without weights.
+
+    pooling  of a vector, as the encoder says. A classifier always takes the mean, to be the same for every
+             model"""
     if name == 'vector':
         return functools.partial(unit_vectors, pooling=pooling)
     return Classifier(hidden_size, num_labels, pooled=name == 'text')
@@ -216,7 +218,7 @@ class Pretrained(NamedTuple):
     checkpoint: huggingface.Checkpoint
     world: World             # of this process alone
     about: dict              # what run.json says of the model
-    pooling: str             # of a retrieval or a probe's vectors: 'mean' or 'cls'; '' where there are none
+    pooling: str             # 'mean' or 'cls', of states to a text's vector; '' if the run uses no vectors
 
 
 def prepare(cfg, method='fine-tuned', reads=range):
@@ -229,8 +231,9 @@ def prepare(cfg, method='fine-tuned', reads=range):
     kind = tasks.kind_of(cfg)
     checkpoint = open_encoder(cfg)
     max_length = reading_length(cfg, checkpoint)
+    reads_vectors = kind.head == 'vector' or kind.head == 'text' and method == 'probe'
     pooling = ''
-    if kind.head == 'vector' or kind.head == 'text' and method == 'probe':
+    if reads_vectors:
         pooling = read_pooling(checkpoint.folder, checkpoint.tokenizer())
         print_prompts(cfg, checkpoint.folder)
     if cfg.layers >= 0 and cfg.layers > checkpoint.sizes.num_hidden_layers:

@@ -106,6 +106,6 @@ def read_prompts(folder):
     """Return {name: text that its queries, documents, ... begin with}, the name of the default prompt or
     None, and the similarity by which vectors are compared."""
     path = folder / 'config_sentence_transformers.json'
-    config = read_json(path) if path.exists() else {}
+    config = read_json(path, fields={'prompts': dict}) if path.exists() else {}
     prompts = config.get('prompts') or {}
     return prompts, config.get('default_prompt_name'), config.get('similarity_fn_name') or 'cosine'

@@ -110,14 +110,14 @@ def squad_rows(articles):
 def read_csv(path, source):
     """Rows below a header. In a .tsv quotes are characters, as in GLUE's files."""
     csv.field_size_limit(2 ** 30)
-    # a shell's --delimiter='\t' is two characters
-    form = {'delimiter': source.delimiter.replace('\\t', '\t') or ','}
+    # --delimiter='\t' reaches us as two characters
+    dialect = {'delimiter': source.delimiter.replace('\\t', '\t') or ','}
     if path.suffix == '.tsv':
-        form = {'delimiter': '\t', 'quoting': csv.QUOTE_NONE}
+        dialect = {'delimiter': '\t', 'quoting': csv.QUOTE_NONE}
     rows = []
     with open_text(path, newline='') as file:
         with blame(f"delimiter must be one character, as ';', not {source.delimiter!r:.80}", TypeError):
-            reader = csv.DictReader(file, strict=True, **form)
+            reader = csv.DictReader(file, strict=True, **dialect)
         try:
             check_header(path, reader.fieldnames or [], source)
             for row in reader:
@@ -158,13 +158,14 @@ def read_parquet(path, source):
 
 
 def read_iob(path, source):
-    """Sentences of a word a line, its tag in another column; an empty line ends a sentence. Comments are left
-    out, and a header is. What may have been meant otherwise is printed."""
+    """Sentences of a word a line, its tag in another column; an empty line ends a sentence. Comments and a
+    header are left out. Where a line could also have been a word's, it is printed."""
     with open_text(path) as file:
         lines = file.read().split('\n')
     numbered = numbered_lines(lines)
     columns = source.columns or usual_columns(path, numbered)
-    is_numbered = 0 not in columns and (columns[0] > 0 or bool(numbered))   # the words are, in column 0
+    # whether column 0 has the words' numbers
+    is_numbered = 0 not in columns and (columns[0] > 0 or bool(numbered))
     comments = comments_of(path, lines, is_numbered)
     sentences = [[]]    # of (word, tag)
     is_first = True     # of the lines of words

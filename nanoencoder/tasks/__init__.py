@@ -29,11 +29,11 @@ def load_data(task, tokenizer, max_length, training=True, reads=range):
     kind = kind_of(task)
     rows, labels = kind.load(training)
     examples = {}
-    for part, (made, lost) in kind.encode(rows, labels, tokenizer, max_length, reads).items():
-        examples[part] = made
+    for part, (encoded, lost) in kind.encode(rows, labels, tokenizer, max_length, reads).items():
+        examples[part] = encoded
         words = ', '.join(f'{count:,} {what}' for what, count in lost.items() if count)
         if words:
-            read = len(made) - made.count(None)
+            read = len(encoded) - encoded.count(None)
             how = f'cut at {max_length} tokens'
             if lost['words without a token']:
                 how += ' or deleted by the tokenizer'
@@ -46,14 +46,16 @@ def load_data(task, tokenizer, max_length, training=True, reads=range):
 
 
 def share_of_unknown(examples, tokenizer):
-    """The share of unknown tokens among those of all texts. Byte-level vocabularies have none."""
+    """Return the share of unknown tokens in all texts, special ones around them not counted. Byte-level
+    vocabularies have none."""
     if tokenizer.unknown is None:
         return 0.0
     texts = []
-    for made in examples.values():
-        made = [example for example in made if example]     # None stands for one that is not read
-        texts += [example.tokens for example in made]
-        texts += [example.positive for example in made if isinstance(example, Pair)]
+    for part in examples.values():
+        for example in filter(None, part):      # None stands for a row that is not read
+            texts.append(example.tokens)
+            if isinstance(example, Pair):
+                texts.append(example.positive)
     around = len(tokenizer.prefix) + len(tokenizer.suffix)
     count = sum(len(tokens) - around for tokens in texts)
     unknown = sum(np.count_nonzero(tokens == tokenizer.unknown) for tokens in texts)
@@ -81,11 +83,10 @@ def load_sets(task, tokenizer, max_length, reads=range):
 
 
 def print_repeated(data, train):
-    """Say how many of the scored rows have a text that the training rows have, too."""
-    kind = data.kind
-
+    """Print how many scored rows have a text that a training row has, too."""
     def digest(row):
-        return hash(str([row[column] for column in kind.inputs]))
+        return hash(str([row[column] for column in data.kind.inputs]))
+
     known = {digest(row) for row in train}
     counts = []
     for split in SCORED:
@@ -94,7 +95,7 @@ def print_repeated(data, train):
         if count:
             counts.append(f'{count:,} of {len(rows):,} in {split}')
     if counts:
-        print(f'{kind.task.dataset}: texts that are in train, too: {", ".join(counts)}', file=sys.stderr)
+        print(f'{data.kind.task.dataset}: texts that are in train, too: {", ".join(counts)}', file=sys.stderr)
 
 
 def look(task, tokenizer, name, max_length):

@@ -69,16 +69,17 @@ def reading_length(cfg, checkpoint):
 
 
 def print_prompts(cfg, folder):
-    """Print which prompts a sentence encoder's texts begin with, beside the task's templates."""
+    """Print the task's templates and the prompts that a sentence encoder names: nothing but the templates is
+    put before a text."""
     if not sentence_encoders.read_modules(folder):
         return
     prompts, default, similarity = sentence_encoders.read_prompts(folder)
     names = ('query', 'document', 'pair') if cfg.kind == 'IR' else ('template',)
     templates = ', '.join(f'{name} {getattr(cfg, name)!r}' for name in names)
-    texts = ', '.join(f'{name} {prompt!r:.200}' for name, prompt in prompts.items() if prompt) or 'none'
+    named = ', '.join(f'{name} {prompt!r:.200}' for name, prompt in prompts.items() if prompt) or 'none'
     if default:
-        texts += f', {default!r} is the default'
-    print(f'{cfg.dataset}: templates: {templates}\n{cfg.model}: prompts: {texts}')
+        named += f', {default!r} is the default'
+    print(f'{cfg.dataset}: templates: {templates}\n{cfg.model}: prompts: {named}')
     if cfg.kind == 'IR' and similarity != 'cosine':
         print(f'{cfg.model}: it ranks by {similarity!r:.80}, this program by cosines', file=sys.stderr)
 

@@ -80,14 +80,13 @@ class Tagging(Kind):
             labels[counts.argmax()] if counts.any() or self.is_plain else 'O'
             for counts in votes]
 
-
     def prediction(self, row, pred):
-        """Words without a tag are in no score."""
-        gold = row['tags']
+        """Words without a tag are left out of the score."""
+        scored = [(tag, predicted) for tag, predicted in zip(row['tags'], pred) if tag]
         return {
             'id': row['id'],
-            'gold': [tag for tag in gold if tag],
-            'pred': [name for tag, name in zip(gold, pred) if tag]}
+            'gold': [tag for tag, _ in scored],
+            'pred': [predicted for _, predicted in scored]}
 
 
 def entity_tags(tags):

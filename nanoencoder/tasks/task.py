@@ -156,8 +156,8 @@ class Labels:
         # in a .csv all is text, -1 as well
         texts = [str(value) for value in task.unlabelled if value is not None]
         self.unlabelled = (*task.unlabelled, *texts)
-        self.left_out = Counter()   # values of `unlabelled`
-        self.unknown = {}           # {a label that is none of the task's: where it stands first}
+        self.left_out = Counter()   # values of `unlabelled` that files held
+        self.unknown = {}           # {label that is none of the task's: where it stands first}
         # numbers are in the file's order, the head's outputs in the task's
         self.numbered = dict(enumerate(order))
         self.names = task.labels or tuple(dict.fromkeys(self.meant.get(name, name) for name in order))
@@ -213,8 +213,12 @@ class Labels:
 
 
 def refuse(places, problem, meant, hint):
-    """ValueError for labels, of which `places` says where each stands first, with settings that read them.
-    `meant` says what some of them may mean."""
+    """Raise a ValueError that lists labels and proposes the settings by which they are read.
+
+    places   {label: where it stands first}
+    problem  what is wrong with them, in words
+    meant    {label: the name that it most likely stands for}, of some of them
+    hint     one more setting to try where `meant` lacks a label"""
     first = next(iter(places))
     labels = [*places][:LISTED]
     label_map = tuple((label, meant.get(label, 'its name')) for label in labels)
