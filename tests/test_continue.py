@@ -228,7 +228,7 @@ def test_what_cannot_be_copied_fails_before_the_first_step(sentence_encoder, wor
 def test_positions_that_no_text_reaches_keep_what_they_have_learnt(words, encoders, tmp_path):
     """And the record says the sizes that the encoder has, while its operations are counted with two matrices
     in an MLP."""
-    ran(SCRIPT, *words('bert', lr=0.1, weight_decay=0.9, val_rows=0))
+    ran(SCRIPT, *words('bert', lr=0.1, weight_decay=0.9, val_rows=0, cut_rows=False))
     saved = tmp_path / 'out/run/5'
     before, after = (
         transformers.BertModel.from_pretrained(folder).embeddings.position_embeddings.weight
@@ -240,7 +240,7 @@ def test_positions_that_no_text_reaches_keep_what_they_have_learnt(words, encode
     layers = 2 * (4 * 32 * 32 + 2 * 32 * 48)        # their weights: q, k, v, o and the MLP
     attended = 4 * 2 * 32 * 64
     head = 2 * 32 * 900 * 0.4
-    assert flops == pytest.approx(5 * 4 * 64 * 3 * (2 * layers + attended + head), rel=0.2)
+    assert flops == pytest.approx(5 * 4 * 64 * 3 * (2 * layers + attended + head))
 
 
 def test_cls_and_sep_stand_around_a_text_whatever_else_there_is(encoders, tmp_path):
