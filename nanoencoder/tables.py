@@ -86,7 +86,7 @@ def read_json_array(path, source):
     if is_squad:
         for row in rows:
             what = (f'{path}: question {row.get("id")!r:.80}: "answers" must be a list of {{"text": ..., '
-                    '"answer_start": ...}, and [] where there is no answer; missing or wrong is')
+                    '"answer_start": ...}, and [] where there is no answer; wrong or missing')
             with blame(what, TypeError, LookupError):
                 answers = row['answers']
                 row['answers'] = {
@@ -214,15 +214,18 @@ def comments_of(path, lines, is_numbered):
         return marked
     usual = r'# (\w+ )+=( |\s*$)|# new(doc|par)\s*$|# id \S+\t'
     comments = {line for line in marked if re.match(usual, line)}
+    forms_of_words = {form_of(line) for line in lines if line not in marked}
+    unusual = [
+        line for line in sorted(marked - comments)
+        if re.match(r'#+(\s|$)|#(begin|end) document', line) and form_of(line) not in forms_of_words]
+    if unusual:
+        print(f'{path}: {len(unusual):,} lines are read as comments, as {unusual[0]!r:.80}', file=sys.stderr)
+    return comments.union(unusual)
 
-    def form(line):
-        return 'tabs' if '\t' in line else len(fields_of(line))
-    forms = {form(line) for line in lines if line not in marked}
-    others = [line for line in sorted(marked - comments)
-              if re.match(r'#+(\s|$)|#(begin|end) document', line) and form(line) not in forms]
-    if others:
-        print(f'{path}: {len(others):,} lines are read as comments, as {others[0]!r:.80}', file=sys.stderr)
-    return comments.union(others)
+
+def form_of(line):
+    """Return 'tabs', or how many fields a line without tabs has."""
+    return 'tabs' if '\t' in line else len(fields_of(line))
 
 
 def numbered_lines(lines):

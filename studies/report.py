@@ -110,25 +110,23 @@ class Evidence:
             self.problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
 
     def mixed_rows(self, table, runs):
-        """Return {row: settings in which its pretrainings differ, in words}: a mean over them would be of no
-        one model. They are in what fine-tunings say of their pretraining; losses.csv, the table, has what
-        the losses are of."""
-        values = {}     # {row: {name: {values in JSON}}}
+        """Return {row: settings in which its pretrainings differ, in words}: their mean would be the loss of
+        no model. Fine-tunings say how their model was pretrained; losses.csv, the table, says of how many
+        rows and tokens a loss is."""
+        values = {}     # {(row, setting): its values}
         for run in runs:
             row, _ = self.row_of(run.model)
             if row and run.origin is not None:
                 for name, value in run.pretraining.get('fixed', {}).items():
-                    seen = values.setdefault(row.name, {}).setdefault(name, set())
-                    seen.add(json.dumps(value))
+                    values.setdefault((row.name, name), set()).add(json.dumps(value))
         for name in table.columns.intersection(losses.HELD_OUT):
             for row, column in table.groupby('row')[name]:
-                values.setdefault(row, {})[name] = {*column.dropna()}
+                values[row, name] = {*column.dropna()}
         mixed = {}
-        for row, of_row in values.items():
-            names = [name for name, seen in of_row.items() if len(seen) > 1 and name != 'seed']
-            if names:
-                mixed[row] = ', '.join(names)
-        return mixed
+        for (row, name), seen in values.items():
+            if len(seen) > 1 and name != 'seed':
+                mixed.setdefault(row, []).append(name)
+        return {row: ', '.join(names) for row, names in mixed.items()}
 
     def is_asked_for(self, run):
         """Whether the study still asks for a run: a pack may have more."""

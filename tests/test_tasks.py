@@ -698,7 +698,7 @@ def test_squads_own_file_is_read_as_the_hubs(tmp_path):
         paragraph['qas'] = [{'id': 'x0', 'question': '', 'answers': []}, question]
         bad = tmp_path / 'bad.json'
         bad.write_text(json.dumps({'data': [article]}))
-        refused("bad.json: question 'x1': \"answers\" must be a list .*where there is no answer; missing",
+        refused("bad.json: question 'x1': \"answers\" must be a list .*where there is no answer; wrong or",
                 read_files, [bad], task('squad'))
         question.setdefault('answers')
     file.write_text(json.dumps(rows, indent=1))     # a list of objects
