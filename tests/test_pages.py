@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from pytest import approx
 from safetensors.torch import load_file, save_file
 
@@ -279,7 +279,7 @@ def test_what_is_uploaded_is_the_model_and_its_tokenizer(trained):
     excluded = [word for option, word in zip(words, words[1:]) if option == '--exclude']
     cfg = trained(phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_every=0)
     names = [path.name for path in Path(cfg.out, 'run/1').iterdir()]
-    uploaded = huggingface_hub.utils.filter_repo_objects(names, ignore_patterns=excluded)
+    uploaded = filter_repo_objects(names, ignore_patterns=excluded)
     assert {*uploaded} == {'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'}
 
 
