@@ -5,7 +5,7 @@ import pytest
 
 import bench
 import pretrain
-from conftest import ROOT, ran, refused_line, replace
+from conftest import ROOT, ran, refused, refused_line, replace
 from nanoencoder.pretraining import cost
 from nanoencoder.settings import parse
 
@@ -91,3 +91,10 @@ def test_a_dry_run_counts_before_the_parent_is_there(config, setting, tmp_path):
     assert re.search('parameters  607,8', told)
     assert f'warning     {tmp_path}/absent is not there yet: sizes are as the settings say' in told
     refused_line('absent: no checkpoint there', 'pretrain.py', *words)
+
+
+def test_a_dry_run_of_a_branch_from_weights_alone_is_one_line(trained, tmp_path):
+    parent = trained(phases=(('clm', 1),), warmup_steps=0, decay_steps=0, val_rows=0)
+    folder = tmp_path / 'out/run/1'
+    (folder / 'state.json').unlink()
+    refused('run/1: has no state.json that says a step', cost.dry_run, replace(parent, branch_from=str(folder)), 1)

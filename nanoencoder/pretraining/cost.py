@@ -137,7 +137,10 @@ def dry_run(cfg, world_size):
     begun = 0
     after = ''
     if cfg.branch_from and not is_missing(cfg.branch_from):
-        begun = saved_state(newest_checkpoint(cfg.branch_from))['step']
+        parent = newest_checkpoint(cfg.branch_from)
+        begun = saved_state(parent).get('step')
+        if begun is None:
+            raise ValueError(f'branch_from {parent}: has no state.json that says a step: branch from another')
         after = f' after step {begun:,}'
     flops = flops_until(cfg, cfg.total_steps, begun)
     per_token = ', '.join(f'{flops_per_token(cfg, name):.3g} of {name}' for name in dict(cfg.phases))
