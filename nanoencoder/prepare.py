@@ -278,11 +278,11 @@ def read_txt(path, cfg):
     if cfg.txt == 'blank_lines':
         documents = [block.strip('\n') for block in EMPTY_LINE.split(text)]
     for document in documents:
-        # copies of a document are cut at the same places in each Unicode form
-        by_hash = cfg.held_out_by == 'normalised'
-        composed = unicodedata.normalize('NFC', document) if by_hash else document
-        if len(composed) > LONGEST:
-            yield from cut_at_lines(composed)
+        long_form = document
+        if cfg.held_out_by == 'normalised':     # copies in any Unicode form are cut at the same places
+            long_form = unicodedata.normalize('NFC', document)
+        if len(long_form) > LONGEST:
+            yield from cut_at_lines(long_form)
         else:
             yield document
 
@@ -326,6 +326,10 @@ def read_jsonl(path, cfg):
                 continue
             try:
                 row = {**json.loads(line)}
+            except UnicodeDecodeError as error:
+                if not cfg.skip_bad:
+                    raise   # for `folder_texts` to say what the file is likely encoded in
+                yield ValueError(f'{path}:{number}: is not UTF-8: {error}')
             except (ValueError, TypeError) as error:
                 yield ValueError(f'{path}:{number}: is no JSON object: {error}')
             else:

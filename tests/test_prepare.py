@@ -323,6 +323,8 @@ BAD = {     # name: (what is written, message, the rows read in spite of it)
     'b.jsonl': (b'{"text": "one"}\n{"text": \n', 'b.jsonl:2: is no JSON object: Expecting value', ['one']),
     'c.jsonl': (b'\n["three"]\n{"text": "two"}', 'c.jsonl:2: is no JSON object', ['two']),
     'd.jsonl': (b'{"body": "x"}', "d.jsonl:1: has no text in column 'text': {'body': 'x'}", []),
+    'e.jsonl': (b'{"text": "four"}\n{"text": "caf\xe9s"}\n{"text": "five"}',
+                'e.jsonl:2: is not UTF-8 from byte 30 of .*iconv -f WINDOWS-1252', ['four', 'five']),
     'f.txt': (b'good\ncaf\xe9s\n', 'f.txt:2: is not UTF-8 from byte 8 of .*iconv -f WINDOWS-1252', []),
     'g.txt.gz': (gzip.compress('good'.encode('utf-16')), 'g.txt.gz:1: .*gunzip .*iconv -f UTF-16 ', []),
     'g.jsonl.gz': (HALF_PACKED, 'g.jsonl.gz: .* end-of-stream marker', []),
