@@ -243,6 +243,7 @@ def main():
         'settings': flat(cfg, ('numbers',)),
         'rows': flat(cfg, ('rows',)),
         'method': 'zero-shot',
+        'offset': prediction.offset,
         'data': fingerprint({'test': rows}),
     }
     folder = run_folder(cfg, cfg.dataset)

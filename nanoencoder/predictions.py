@@ -112,7 +112,8 @@ def is_written(folder, wanted, defaults):
         return False
     wanted = json.loads(json.dumps(wanted))     # where tuples become lists, as in what was written
     made = read_about(folder)
-    made = {'pooling': 'mean'} | made | made['settings']    # an older run.json does not say it
+    # an older run.json does not say these two
+    made = {'pooling': 'mean', 'offset': wanted.get('offset')} | made | made['settings']
     # not compared: the checkpoint's digest covers pretraining and commit, the data's digests cover the rows
     ignored = ('settings', 'rows', 'grid', 'pretraining', 'commit')
     for name, value in (wanted['settings'] | wanted).items():

@@ -196,6 +196,9 @@ def test_a_run_from_the_command_line_is_read_by_evaluate(tmp_path):
     assert f'{100 * standard["others"]["set2"]:.1f}  set2' in told
 
     assert 'already done' in run_script(*command).stdout
+    rewrite(objective='mine', causal=True, offset=2)(tmp_path / 'model')    # beside the same weights
+    refused_line('offset = 1, this run has 2', *command)
+    rewrite(objective=None)(tmp_path / 'model')
     refused_line('likelihood = causal, this run has', *command, '--likelihood=pseudo')
     ran(*command, '--likelihood=pseudo', '--variant=pseudo')
     evaluated = f'--predictions={tmp_path}/p'
