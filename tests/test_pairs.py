@@ -141,7 +141,7 @@ def test_an_objective_that_says_too_little_is_one_line(tmp_path):
     pairs(tmp_path)
     command = ['minimal_pairs.py', '--dataset=toy', f'--data={tmp_path}', f'--model={tmp_path}/model']
     for changes, words in ((dict(objective='skip'), "'skip' is none of clm, .*\"offset\" beside it"),
-                           (dict(objective=[1], offset=-1, causal=True), 'offset must be at least 0'),
+                           (dict(objective='skip', offset=-1, causal=True), 'offset must be at least 0'),
                            (dict(objective='skip', causal='yes'), 'causal takes bool, not str')):
         rewrite(**changes)(tmp_path / 'model')
         refused_line(f'model/config.json: .*{words}', *command)
