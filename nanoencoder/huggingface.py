@@ -231,13 +231,14 @@ def read_prediction(folder):
     Checkpoints older than `offset` say only their objective's name. Models of other people say none:
     decoders predict the next token, and encoders the masked one."""
     path = folder / 'config.json'
-    config = read_json(path)
+    config = read_json(path, fields=CONFIG)
     objective = config.get('objective')
     if objective is None:
         causal = config['model_type'] not in ENCODERS and config.get('is_causal') is not False
         return Prediction(None, causal, int(causal))
-    if 'offset' not in config and str(objective) in OBJECTIVES:
-        config |= OBJECTIVES[objective]._asdict()
+    if 'offset' not in config and objective in OBJECTIVES:
+        known = OBJECTIVES[objective]
+        return Prediction(objective, known.causal, known.offset)
     with blame(path, ValueError):
         if not {'causal', 'offset'} <= config.keys():
             raise ValueError(f'objective {objective!r:.80} is none of {", ".join(OBJECTIVES)}; write '
@@ -278,7 +279,7 @@ def check_supported(config):
                          'only texts without padding causally; leave it out')
     layers = config.get('layer_types') or []
     if set(layers) - {'full_attention'}:
-        raise ValueError(f'layer_types {layers} are not supported, only full_attention')
+        raise ValueError(f'layer_types {layers!r:.80} are not supported, only full_attention')
     window = config.get('sliding_window', 4_096)
     is_used = config['model_type'] == 'mistral' or config.get('use_sliding_window') and not layers
     if is_used and window is not None:
