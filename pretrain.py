@@ -293,6 +293,7 @@ def train(cfg, start=start, write_model=checkpoint.write_model):
     Other models than ours bring what makes them ready and what writes them: examples/continue_encoder.py."""
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
+        checkpoint.check_optimizer(cfg, world.device)
         corpus = checkpoint.open_corpus(cfg, world)
         if cfg.val_rows:
             check_held_out(corpus, cfg)

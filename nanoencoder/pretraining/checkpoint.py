@@ -69,30 +69,34 @@ def split_state(model, optimizer):
     return tensors, numbers
 
 
-def check_optimizer(cfg):
+def check_optimizer(cfg, device):
     """ValueError if a checkpoint could not hold an optimizer's state. One step of a tiny model shows it."""
     with torch.device('meta'):
         tiny = Model(Sizes(vocab_size=2, hidden_size=2, intermediate_size=2, num_hidden_layers=1,
                            num_attention_heads=1, num_key_value_heads=1))
-    tiny.to_empty(device='cpu')
+    tiny.to_empty(device=device)
     for p in tiny.parameters():
         torch.nn.init.ones_(p)
         p.grad = torch.ones_like(p)
     with blame(f'optimizer {cfg.optimizer}: no checkpoint could hold its state', TypeError, RuntimeError):
         optimizer = make_optimizer(tiny, cfg)
-        options = str([group | {'params': ()} for group in optimizer.param_groups])
+        before = options_of(optimizer)
         optimizer.step()
         tensors, _ = split_state(tiny, optimizer)
         to_bytes(tensors)
-        if options != str([group | {'params': ()} for group in optimizer.param_groups]):
+        if options_of(optimizer) != before:     # checkpoints do not hold them: a start takes them from cfg
             raise TypeError('its step changes an option of a group')
+
+
+def options_of(optimizer):
+    """Write an optimizer's options as a text, which a step cannot change afterwards."""
+    return str([group | {'params': ()} for group in optimizer.param_groups])
 
 
 @torch.no_grad()
 def read_optimizer(model, optimizer, origin, cfg):
     """Give an optimizer the state in the checkpoint that a run continues, whose sha256 has been compared.
-    A run that begins at step 0 continues none. ValueError if its own could not be saved."""
-    check_optimizer(cfg)
+    A run that begins at step 0 continues none."""
     step = origin.state['step']
     if not step:
         return
