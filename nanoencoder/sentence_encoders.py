@@ -11,7 +11,8 @@ import tokenizers
 
 from nanoencoder.files import blame, read_json
 
-FILES = ('modules.json', 'config_sentence_transformers.json', 'sentence_*_config.json')
+SETTINGS = 'config_sentence_transformers.json'
+FILES = ('modules.json', SETTINGS, 'sentence_*_config.json')
 MODULES = ['Transformer', 'Pooling', 'Normalize']   # of which finetune.py computes the vectors
 
 
@@ -43,14 +44,26 @@ def read_pooling(folder, tokenizer):
                '--probe; only Transformer, Pooling by cls or mean, and Normalize are', ValueError):
         check_modules(modules)
         pooling = check_pooling(folder / modules[1][1] / 'config.json')
-        backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
-        backend.no_padding()
-        if backend.encode('a').ids != [*tokenizer.prefix, *tokenizer.encode('a'), *tokenizer.suffix]:
-            raise ValueError('its tokenizer.json puts other special tokens around a text than are read here')
-        is_lower = read_limits(folder).get('do_lower_case')
-        if is_lower and tokenizer.encode('A').tolist() != tokenizer.encode('a').tolist():
-            raise ValueError('do_lower_case is true, and its tokenizer.json has no Lowercase normalizer')
+        check_reading(folder, tokenizer)
+        truncate_dim = read_optional(folder / SETTINGS).get('truncate_dim')
+        if truncate_dim is not None:
+            raise ValueError(f'truncate_dim = {truncate_dim!r:.80} keeps only the first numbers of a vector')
     return pooling
+
+
+def check_reading(folder, tokenizer):
+    """ValueError if a folder's tokenizer reads a text otherwise than `tokenizer`, ours of it."""
+    backend = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
+    backend.no_padding()
+    if backend.encode('a').ids != [*tokenizer.prefix, *tokenizer.encode('a'), *tokenizer.suffix]:
+        raise ValueError('its tokenizer.json puts other special tokens around a text than are read here')
+    truncation = backend.truncation or {'direction': 'right'}
+    side = read_optional(folder / 'tokenizer_config.json').get('truncation_side') or truncation['direction']
+    if side != 'right':
+        raise ValueError(f'truncation_side is {side!r:.80}: of a text that is too long it reads the end')
+    is_lower = read_limits(folder).get('do_lower_case')
+    if is_lower and tokenizer.encode('A').tolist() != tokenizer.encode('a').tolist():
+        raise ValueError('do_lower_case is true, and its tokenizer.json has no Lowercase normalizer')
 
 
 def check_modules(modules):
@@ -73,13 +86,18 @@ def check_pooling(path):
             name.removeprefix('pooling_mode_').partition('_token')[0]
             for name, is_on in config.items()
             if name.startswith('pooling_mode_') and is_on] or 'mean'
-    if not isinstance(modes, str):
+    if isinstance(modes, list):
         modes = ' and '.join(map(str, modes))
     if modes not in ('mean', 'cls'):
-        raise ValueError(f'Pooling by {modes:.80}')
+        raise ValueError(f'Pooling by {str(modes):.80}')
     if not config.get('include_prompt', True):
         raise ValueError('include_prompt is false, which leaves prompts out of the vector')
     return modes
+
+
+def read_optional(path, **options):
+    """Return the object that a JSON file holds, {} where there is no file."""
+    return read_json(path, **options) if path.exists() else {}
 
 
 def read_limits(folder):
@@ -96,16 +114,15 @@ def read_longest(folder, context):
     if not read_modules(folder):
         return None
     longest = read_limits(folder).get('max_seq_length')
-    if longest is None and (folder / 'tokenizer_config.json').exists():
-        longest = read_json(folder / 'tokenizer_config.json').get('model_max_length')
-    with blame(f'{folder}: max_seq_length', TypeError, ValueError):
+    if longest is None:
+        longest = read_optional(folder / 'tokenizer_config.json').get('model_max_length')
+    with blame(f'{folder}: max_seq_length', TypeError, ValueError, OverflowError):
         return min(int(longest or context), context)
 
 
 def read_prompts(folder):
     """Return {name: text that its queries, documents, ... begin with}, the name of the default prompt or
     None, and the similarity by which vectors are compared."""
-    path = folder / 'config_sentence_transformers.json'
-    config = read_json(path, fields={'prompts': dict}) if path.exists() else {}
+    config = read_optional(folder / SETTINGS, fields={'prompts': dict})
     prompts = config.get('prompts') or {}
     return prompts, config.get('default_prompt_name'), config.get('similarity_fn_name') or 'cosine'

@@ -1,5 +1,6 @@
 """Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
 import fnmatch
+import math
 import re
 import shutil
 import sys
@@ -485,6 +486,7 @@ OTHERS = [
     ([FIRST, POOL], CLS | {'pooling_mode_max_tokens': True}, 'cls and max'),
     ([FIRST, POOL], {'pooling_mode': ['mean', 'max']}, 'mean and max'),
     ([FIRST, POOL], {'pooling_mode': 'weightedmean'}, 'by weightedmean'),
+    ([FIRST, POOL], {'pooling_mode': 5}, 'Pooling by 5'),
     ([FIRST, POOL], CLS | {'include_prompt': False}, 'include_prompt'),
     ([module('Transformer', '0_Transformer'), POOL], CLS, "the folder '0_Transformer'"),
     ([module('Transformer', '', 'custom_st'), POOL], CLS, 'custom_st.Transformer'),
@@ -501,6 +503,19 @@ def test_vectors_that_are_made_otherwise_are_refused(modules, pooling, words, be
     write_json(bert / '1_Pooling/config.json', pooling)
     for kind, *more in (('IR', '--steps=1'), ('IR', '--probe'), ('SC', '--probe')):
         refused_line(words, *command(kind, f'--model={bert}', '--data=absent', *more))
+
+
+@pytest.mark.parametrize('name, entry, words', [
+    ('config_sentence_transformers.json', {'truncate_dim': 16}, 'truncate_dim = 16 keeps only the first'),
+    ('tokenizer_config.json', {'truncation_side': 'left'}, "truncation_side is 'left': .* reads the end"),
+    ('sentence_bert_config.json', {'max_seq_length': math.inf}, 'max_seq_length: cannot convert')])
+def test_a_part_of_a_vector_and_the_end_of_a_text_are_refused(name, entry, words, bert, command):
+    write_json(bert / 'modules.json', [FIRST, POOL])
+    (bert / '1_Pooling').mkdir()
+    write_json(bert / '1_Pooling/config.json', CLS)
+    path = bert / name
+    write_json(path, (read_json(path) if path.exists() else {}) | entry)
+    refused_line(words, *command('IR', f'--model={bert}', '--data=absent', '--probe'))
 
 
 def test_labels_do_not_need_an_encoders_own_vector(bert, command):
