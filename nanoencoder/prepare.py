@@ -330,7 +330,7 @@ def read_jsonl(path, cfg):
                 if not cfg.skip_bad:
                     raise   # for `folder_texts` to say what the file is likely encoded in
                 yield ValueError(f'{path}:{number}: is not UTF-8: {error}')
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 yield ValueError(f'{path}:{number}: is no JSON object: {error}')
             else:
                 yield text_of(row, f'{path}:{number}', cfg)

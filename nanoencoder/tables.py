@@ -66,7 +66,7 @@ def read_jsonl(path, source):
             if line.isspace():
                 continue
             what = f'{path}:{number}: is no JSON object: {line.strip():.80}'
-            with blame(what, ValueError, TypeError):
+            with blame(what, ValueError, TypeError, RecursionError):
                 rows.append({**parse_json(line)})
     return rows, {}
 

@@ -322,6 +322,7 @@ HALF_PACKED = gzip.compress(b''.join(b'{"text": "six %d"}\n' % k for k in range(
 BAD = {     # name: (what is written, message, the rows read in spite of it)
     'b.jsonl': (b'{"text": "one"}\n{"text": \n', 'b.jsonl:2: is no JSON object: Expecting value', ['one']),
     'c.jsonl': (b'\n["three"]\n{"text": "two"}', 'c.jsonl:2: is no JSON object', ['two']),
+    'cc.jsonl': (b'{"a": ' * 5000 + b'\n{"text": "three"}', 'cc.jsonl:1: is no JSON object', ['three']),
     'd.jsonl': (b'{"body": "x"}', "d.jsonl:1: has no text in column 'text': {'body': 'x'}", []),
     'e.jsonl': (b'{"text": "four"}\n{"text": "caf\xe9s"}\n{"text": "five"}',
                 'e.jsonl:2: is not UTF-8 from byte 30 of .*iconv -f WINDOWS-1252', ['four', 'five']),

@@ -192,6 +192,9 @@ def test_a_local_copy_of_mldr(tmp_path):
     rows, _ = load('mldr', tmp_path)
     assert rows['validation'] == [{'id': 'q-dev', 'query': 'Query: what', 'grades': {'d0': 1, 'd1': 0}}]
     assert [*rows['corpus']] == ['d0', 'd1']
+    for wrong in (5, [None], [['docid']]):
+        jsonl(tmp_path / 'mldr-en/test.jsonl', [query | judged | {'positive_passages': wrong}])
+        refused('judgement 0: positive_passages must be a list of {"docid"', load, 'mldr', tmp_path)
 
 
 def test_scored_pairs_are_judgements(tmp_path):
@@ -527,6 +530,7 @@ def test_words_without_a_tag_are_in_neither_loss_nor_score(tmp_path, scheme, cap
     ('train.json', b'[]', 'train.json: holds no row'),
     ('train.json', b'{"text": "a"}\n{"text": "b"}\n', 'a file of an object a line is named .jsonl'),
     ('train.jsonl', b'{"text": \n', 'train.jsonl:1: is no JSON object'),
+    ('train.jsonl', b'{"a": ' * 5000, 'train.jsonl:1: is no JSON object'),
     ('train.jsonl', '{"text": "é", "label": "été"}'.encode() + b'\n{"text": "\xff"}\n',
      'train.jsonl:2: is not UTF-8 from byte 43 of the file on, but most of it is: mend that line'),
     ('train.parquet', b'PAR1', 'not a whole parquet'),

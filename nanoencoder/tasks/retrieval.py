@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nanoencoder.files import blame
 from nanoencoder.tasks.files import id_of, read_table
 from nanoencoder.tasks.kind import Example, Kind, framed, room
 from nanoencoder.tasks.task import SCORED, columns_of, fill, get
@@ -193,9 +194,10 @@ def judgements(task, split, queries, corpus):
             text = get(row, 'query', where)
             add(queries, query, fill(task.query, {'text': text}, where), where)
             for grade, column in enumerate(('negative_passages', 'positive_passages')):
-                for passage in row.get(column) or []:
-                    document = str(get(passage, 'docid', f'{where}: {column}', object))
-                    add(grades[query], document, grade, where)
+                with blame(f'{where}: {column} must be a list of {{"docid": ...}}', TypeError):
+                    for passage in row.get(column) or []:
+                        document = str(get(passage, 'docid', f'{where}: {column}', object))
+                        add(grades[query], document, grade, where)
         elif row.keys() >= columns_of_pair:
             name = str(row['id'])
             add(queries, name, fill(query_of_pair, row, where), where)
