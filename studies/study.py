@@ -106,12 +106,19 @@ class Study:
         self.tried = {}     # {(model, dataset): its Finetuning}
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
+        for table in ('runs', 'contrasts', 'ladder'):
+            for name in getattr(self, table):
+                check_value(table, str, name)
         self.corpus_folder = ''
         self.read_table('corpus', {'out': self.corpus} if self.corpus else {}, self.add_corpus)
         self.read_table('runs', self.runs, self.add_row)
         self.read_table('tasks', dict(enumerate(self.tasks, 1)), self.add_task)
         self.read_table('contrasts', self.contrasts, self.add_contrast)
         self.read_table('ladder', self.ladder, self.check_arm)
+        datasets = {dataset for _, dataset in self.tried}
+        for dataset in self.shown:
+            if dataset not in datasets:
+                raise ValueError(f'shown {dataset!r:.80} is no dataset of tasks{nearest(dataset, datasets)}')
 
     def read_table(self, table, entries, add):
         """Add each entry of a table. ValueError that begins with the table and names the entry."""
@@ -192,6 +199,10 @@ class Study:
 
     def add_contrast(self, name, entry):
         check_value('rule', str, entry['rule'], choices=RULES)
+        check_value('weights', dict, entry['weights'])
+        check_value('datasets', tuple, entry['datasets'])
+        if not entry['weights'] or not entry['datasets']:
+            raise ValueError('weights and datasets must have one or more')
         weights = {}
         for text, weight in entry['weights'].items():
             model, _, lr = text.partition('@')
@@ -205,6 +216,7 @@ class Study:
         self.comparisons.append(Contrast(name, entry['rule'], weights, entry['datasets']))
 
     def check_arm(self, arm, models):
+        check_value('ladder', tuple, models)
         for model in models:
             self.check_model(model)
 

@@ -94,7 +94,12 @@ def test_the_table_by_hand(place):
     ("'again':", "'untrained':", 3, "runs 'untrained': is the name of a model with new weights; give"),
     ("'better'", "'beter'", 15, "rule is one of better, at_least, no_difference, not 'beter'"),
     ('mlm@2e-3', 'mlm@3e-3', 15, 'no entry of tasks has mlm@3e-3 on words'),
-    ("('mlm-6', 'clm-mlm')", "('clm-mlm', 'mlm-7/')", 17, "no row 'mlm-7/'; the nearest is 'mlm-6'")])
+    ("('mlm-6', 'clm-mlm')", "('clm-mlm', 'mlm-7/')", 17, "no row 'mlm-7/'; the nearest is 'mlm-6'"),
+    ("('mlm-6', 'clm-mlm')", "('clm-mlm')", 17, "'CLM then MLM': ladder takes tuple, not str 'clm-mlm'"),
+    ("'datasets': ('words',)", "'datasets': ('words')", 15, "datasets takes tuple, not str 'words'"),
+    ("'datasets': ('words',)", "'datasets': ()", 15, 'weights and datasets must have one or more'),
+    ("'early':", '0:', 15, 'contrasts takes str, not int 0'),
+    ('ladder =', "shown = ('word',)\nladder =", 17, "shown 'word' is no dataset of tasks; the nearest is")])
 def test_an_error_names_the_table_and_the_nearest_name(place, old, new, line, words):
     write(place, **{old: new})
     refused(f'^{place}/config.py:{line}: .*{re.escape(words)}', study.load, [str(place)])
