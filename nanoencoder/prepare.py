@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from data import Corpus, in_order
 from nanoencoder.encodings import not_utf8
-from nanoencoder.files import (blame, changed_files, digest_of, locked, read_json, read_sealed,
+from nanoencoder.files import (blame, changed_files, check_fields, digest_of, locked, read_json, read_sealed,
                                remove, sha256, sha256_of_text, whole, write_json, write_sealed)
 from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
@@ -40,6 +40,10 @@ CUT_CHARACTERS = 16_000
 EMPTY_LINE = re.compile(r'\n\s*\n')
 SENTENCE_END = re.compile(r'[^\w\s]\s*$', re.MULTILINE)     # a line's last character is no letter or number
 AGAIN = 'prepare the corpus again'
+META = {    # types in meta.json of what all its readers need
+    'tokenizer': str, 'vocab_size': int, 'special_ids': [int], 'bos_token_id': int, 'eos_token_id': int,
+    'pad_token_id': int, 'mask_token_id': int, 'tokens': int, 'val_tokens': int, 'shards': [dict],
+    'val_shards': [dict], 'fingerprint': str}
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
            'skipped': 0, 'unknown': 0}
 
@@ -364,7 +368,7 @@ def prepare(cfg, part=-1, parts=1):
                 remove(mark)
             return
         # a dataset of the hub may have changed since: what was begun stays at its commit
-        begun_at = read_json(written[0]).get('commit', '') if written else ''
+        begun_at = read_mark(written[0]).get('commit', '') if written else ''
         units, files, commit = open_source(cfg, begun_at)
         tokenizer = load_tokenizer(cfg.tokenizer)
         about = {
@@ -388,7 +392,7 @@ def prepare(cfg, part=-1, parts=1):
             share = [*zip(marks, units)][number::parts]
             prepare_part(cfg, share, commit, encode, dtype, cfg.max_tokens / parts or math.inf)
         if part < 0:
-            join(cfg, tokenizer, about, files, [read_json(mark) for mark in marks if mark.exists()])
+            join(cfg, tokenizer, about, files, [read_mark(mark) for mark in marks if mark.exists()])
             for mark in marks:
                 remove(mark)
 
@@ -396,7 +400,7 @@ def prepare(cfg, part=-1, parts=1):
 def compare_finished(folder, cfg, settings):
     """ValueError if a corpus that is there already was made with other settings, of other texts or with
     another tokenizer. Returns what could not be compared, to be printed."""
-    meta = read_json(folder / 'meta.json')
+    meta = read_meta(folder)
     advice = f'remove {folder}, or take another --out'
     recorded = settings | meta['settings']   # an older one has fewer
     others = [name for name in settings if settings[name] != recorded[name]]
@@ -408,8 +412,11 @@ def compare_finished(folder, cfg, settings):
     if 'texts' not in meta:
         return '; it is of an older version, which did not record its texts, so they were not compared'
     before = read_json(folder / 'texts.json')
-    if digest_of_texts(before) != meta['texts']:
-        raise ValueError(f'{folder}/texts.json: changed since it was written; {AGAIN}')
+    other_file = f'{folder}/texts.json: changed since it was written; {AGAIN}'
+    with blame(other_file, TypeError, LookupError):
+        is_same = digest_of_texts(before) == meta['texts']
+    if not is_same:
+        raise ValueError(other_file)
 
     paths = [cfg.val_path] if cfg.source == 'hub' else [cfg.path, cfg.val_path]
     roots = [root for path in paths if path for root in path.split(', ')]
@@ -486,7 +493,7 @@ def prepare_part(cfg, units, commit, encode, dtype, limit):
         for number, (mark, unit) in enumerate(units, 1):
             bar.set_description(f'{cfg.out}, {number} of {len(units)}')
             if mark.exists():
-                counts = read_json(mark)
+                counts = read_mark(mark)
                 refuse_edited(counts['texts'], f'since {cfg.out} was begun; remove that')
                 bar.update(counts['tokens'] + counts['val_tokens'])
                 done.append(counts)
@@ -499,7 +506,12 @@ def prepare_part(cfg, units, commit, encode, dtype, limit):
                 refuse_edited(texts, 'while it was read; run the same command again')
                 done.append(counts)
                 share_unknown(cfg, done)    # before hours are spent on the other units
-                write_json(mark, counts | {'texts': texts, 'commit': commit})
+                write_sealed(mark, counts | {'texts': texts, 'commit': commit})
+
+
+def read_mark(mark):
+    """Return what a unit's mark says: the counts for meta.json, the unit's texts, the commit."""
+    return read_sealed(mark, 'remove it, and its shards are written again')
 
 
 def share_unknown(cfg, counts):
@@ -624,12 +636,24 @@ def fingerprint(meta):
     return sha256_of_text(''.join(digests))
 
 
+def read_meta(folder):
+    """Return what meta.json says of a corpus. ValueError if it has changed, or is some other file, which has
+    no digest: older corpora have none, either."""
+    path = Path(folder, 'meta.json')
+    meta = read_sealed(path, AGAIN)
+    for name in META:
+        if name not in meta:
+            raise ValueError(f'{path}: lacks {name}, so it is no corpus\'s; {AGAIN}')
+    check_fields(path, meta, META)
+    return meta
+
+
 def open_sealed(folder):
     """The Corpus of a folder. ValueError if its meta.json or its tokenizer has changed. Its shards are not
     compared with their sha256."""
     path = Path(folder, 'meta.json')
     if path.exists():
-        read_sealed(path, AGAIN)
+        read_meta(folder)
     corpus = Corpus(folder)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder}/tokenizer.json: changed since it was written; {AGAIN}')

@@ -23,7 +23,8 @@ from tokenizers import Tokenizer as Library, models, normalizers, pre_tokenizers
 import data
 from conftest import edit, refused
 from nanoencoder import prepare, tokenizer
-from nanoencoder.files import locked, write_json
+from nanoencoder.files import locked, read_json, write_json
+from nanoencoder.settings import build
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
 
 load_once = functools.cache(load_tokenizer)
@@ -574,6 +575,7 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
     # a corpus from before this setting, and from before texts were recorded, is kept
     del meta['settings']['held_out_by']
     del meta['texts']
+    del meta['digest']
     write_json(tmp_path / 'out/meta.json', meta)
     (tmp_path / 'out/texts.json').unlink()
     prepared(other)
@@ -609,6 +611,41 @@ def test_a_file_that_is_edited_while_a_corpus_is_begun_is_named(tmp_path, monkey
     edited.write_bytes(whole)
     assert content(prepared(cfg).folder).keys() == expected.keys()
     assert data.Corpus(cfg.out).meta['fingerprint'] == json.loads(expected['meta.json'])['fingerprint']
+
+
+def test_a_mark_that_has_changed_is_named(tmp_path):
+    cfg, expected = made(tmp_path, 900, 30, count=2, threads=1)
+    cfg = elsewhere(cfg, 'out')
+    assert killed(cfg, 5)
+    mark, = Path(cfg.out).glob('.*.unit')
+    edit(mark, '"documents": ', '"documents": 1')
+    refused(r'\.unit: changed since it was written; remove it', prepared, cfg)
+    mark.unlink()
+    assert content(prepared(cfg).folder).keys() == expected.keys()
+
+
+def test_meta_json_and_texts_json_of_another_shape_are_named(corpus_to_damage):
+    """Also without a digest, as older corpora are, and as any other file is."""
+    path = corpus_to_damage / 'meta.json'
+    meta = read_json(path)
+    meta.pop('digest')
+    cfg = build(prepare.Settings, meta['settings'] | {'out': str(corpus_to_damage)})
+    texts = corpus_to_damage / 'texts.json'
+    before = texts.read_text()
+    for content in before.replace('"sha256"', '"sha257"', 1), json.dumps({'a.txt': [None]}):
+        texts.write_text(content)
+        refused('texts.json: changed since it was written', prepare.prepare, cfg)
+    texts.write_text(before)
+
+    for name, value in [('special_ids', None), ('fingerprint', None), ('vocab_size', '9'), ('shards', [7])]:
+        other = meta | {name: value}
+        if value is None:
+            other.pop(name)
+        write_json(path, other)
+        for function, argument in [(prepare.open_sealed, corpus_to_damage), (prepare.prepare, cfg)]:
+            refused(f'meta.json: .*{name}', function, argument)
+    write_json(path, meta)
+    assert prepare.open_sealed(corpus_to_damage).meta == meta
 
 
 def test_a_corpus_of_other_texts_is_not_already_prepared(tmp_path, capsys, monkeypatch):

@@ -19,7 +19,7 @@ from nanoencoder import huggingface
 from nanoencoder.files import (blame, changed_files, read_json, remove, saved_state, saved_steps, sha256,
                                whole, write_sealed)
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.prepare import compare_shards, open_sealed
+from nanoencoder.prepare import compare_shards, open_sealed, read_meta
 from nanoencoder.pretraining import cost
 from nanoencoder.processes import place_in_node, sharded_as, unsharded
 from nanoencoder.settings import build, flat, leaves
@@ -394,7 +394,7 @@ def inherited(cls, values, sizes_of=sizes_of):
     taken = {'name': name} | flat(sizes)
     meta = Path(said['corpus'], 'meta.json')
     if weights and meta.exists():   # the corpus may have a mask token that the checkpoint lacks
-        taken['vocab_size'] = max(sizes.vocab_size, read_json(meta)['vocab_size'])
+        taken['vocab_size'] = max(sizes.vocab_size, read_meta(said['corpus'])['vocab_size'])
     return taken
 
 

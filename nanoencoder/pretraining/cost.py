@@ -6,8 +6,9 @@ import torch
 
 from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
-from nanoencoder.files import read_json, saved_state
+from nanoencoder.files import saved_state
 from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of
+from nanoencoder.prepare import read_meta
 from nanoencoder.processes import has_fa3
 
 PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
@@ -114,7 +115,7 @@ def epochs_of(cfg):
     meta = Path(cfg.corpus, 'meta.json')
     if not meta.exists():
         return 'not there yet', 0
-    tokens = read_json(meta)['tokens']
+    tokens = read_meta(cfg.corpus)['tokens']
     epochs = (cfg.first_row + cfg.total_steps * cfg.rows_per_step) / max(1, tokens // cfg.context)
     return f'{tokens:,} tokens, read {epochs:.2f} times', epochs
 
