@@ -301,9 +301,11 @@ def download(name, files=SMALL_FILES, commit=None):
 
 
 def conversion(name):
-    """Return the two lines that make safetensors and a tokenizer.json of what transformers alone opens."""
+    """Return the two lines that make safetensors and a tokenizer.json of what transformers alone opens, and
+    how to keep the output head, which AutoModel leaves out and only fine-tuning can do without."""
     opened = f".from_pretrained('{name}').save_pretrained('new')"
-    return f'two lines of transformers convert it: AutoModel{opened} and AutoTokenizer{opened}'
+    return (f'two lines of transformers convert it: AutoModel{opened} and AutoTokenizer{opened}; '
+            'AutoModelForCausalLM and AutoModelForMaskedLM keep the output head')
 
 
 def load_tokenizer(name):

@@ -387,7 +387,7 @@ def test_both_refusals_name_the_lines_that_convert_a_model(lacks, hub, bert, com
     lines = []
     for name in (bert, 'acme/mini'):
         result = run_script(*command('SC', f'--model={name}'))
-        pattern = rf"lines of transformers convert it: (AutoModel.*{name}.*) and (AutoTokenizer.*{name}.*)"
+        pattern = rf"lines of transformers convert it: (AutoModel.*{name}.*) and (AutoTokenizer.*{name}.*);"
         one_line_error(result, f'has no {lacks}.*{pattern}')
         lines.append(re.search(pattern, result.stderr).groups())
     if lacks == 'tokenizer.json':
