@@ -5,7 +5,7 @@ import gzip
 import re
 import shlex
 
-# Encodings by iconv's names, and what most characters beyond ASCII are if a text is read by the right one
+# {iconv's name of an encoding: what most characters beyond ASCII are in a text that is read by the right one}
 LATIN = '(?<=[A-Za-z])[{0}]|[{0}](?=[a-z])|[‘’“”–—…]'
 HAN = '\u3000-\u303f\uff00-\uff0f\u4e00-\u9fff'
 ENCODINGS = {
@@ -17,17 +17,19 @@ ENCODINGS = {
     'SHIFT-JIS': f'[{HAN}\u3040-\u30ff]',
     'EUC-KR': '[\uac00-\ud7a3]',
     'GB18030': f'[{HAN}]',
-    'EUC-JP': f'[{HAN}\u3040-\u30ff]',   # after those whose texts it reads as kanji: of equals the first wins
+    # after those whose texts it reads as kanji: if two fit equally well, the first is taken
+    'EUC-JP': f'[{HAN}\u3040-\u30ff]',
     'BIG5': f'[{HAN}]'}
 
 
 def not_utf8(path):
     """Return a sentence about a file of text, perhaps a .gz, that is not UTF-8: where, which encoding it is
     likely in, and the command that converts it."""
-    open_file = gzip.open if path.suffix == '.gz' else open
+    is_packed = path.suffix.lower() == '.gz'
+    open_file = gzip.open if is_packed else open
     with open_file(path, 'rb') as file:
         content = file.read()
-    start = 0       # of UTF-16 without a mark all bytes may be good UTF-8
+    start = 0       # all bytes of UTF-16 without a mark may be good UTF-8
     try:
         content.decode()
     except UnicodeDecodeError as error:
@@ -40,8 +42,11 @@ def not_utf8(path):
     if len(re.findall('[^\x00-\x7f]', text)) > 2 * num_bad > 0:
         return f'{where}, but most of it is: mend that line'
     name = likely_encoding(content)
-    plain = shlex.quote(str(path).removesuffix('.gz'))
-    unpack = f'gunzip {plain} && ' if path.suffix == '.gz' else ''
+    plain = shlex.quote(str(path))
+    unpack = ''
+    if is_packed:
+        unpack = f'gunzip {plain} && '
+        plain = shlex.quote(str(path.with_suffix('')))
     return (f'{where}, but likely {name}; convert it: {unpack}iconv -f {name} -t UTF-8 {plain} > utf8.tmp && '
             f'mv utf8.tmp {plain} (other encodings: iconv -l)')
 

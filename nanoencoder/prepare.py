@@ -63,7 +63,7 @@ class Settings:
     val_shuffled: bool = False      # texts of val_path are in the order of their hashes
     val_permille: int = setting(1, 1, 999)  # of documents are held out, by the text's hash
     # normalised: in Unicode's NFC, without white space at its ends; verbatim: as older corpora had it
-    held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # what it is the hash of
+    held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # the form that is hashed
     skip_bad: bool = False          # leave out files and rows that cannot be read, and count them
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
     allow_unknown: bool = free(False)   # even if the tokenizer does not know a tenth of the texts
@@ -165,14 +165,14 @@ def held_out(text, val_permille, by='normalised'):
 
 
 def hash_of(text):
-    """A number of 64 bits; of an error of a text that cannot be read, that of its words."""
+    """Hash a text to 64 bits; an error that stands for a text that cannot be read, by its message."""
     written = str(text).encode('utf-8', 'surrogatepass')
     digest = hashlib.blake2b(written, digest_size=8).digest()
     return int.from_bytes(digest, 'little')
 
 
 def readable(documents, cfg):
-    """Yield the documents that can be read. One that cannot is an error, unless skip_bad leaves it out."""
+    """Yield the documents that can be read. ValueError for one that cannot, unless skip_bad leaves it out."""
     for text, held in documents:
         if isinstance(text, str):
             yield text, held
@@ -459,8 +459,9 @@ def digest_of_texts(records):
 
 
 def encoded(cfg, tokenizer, ids_of, eos, documents):
-    """([(prefix of what counts it in meta.json, its tokens)] of documents, errors of those left out, how many
-    tokens are unknown, the first text of these).
+    """Encode documents. Returns ([(prefix, tokens)] of those that can be read, errors of the others, how many
+    tokens are unknown, the first text that they stand for). A prefix is that of the counts in meta.json: ''
+    for documents to train on, 'val_' for held-out ones.
 
     A thread does this, so that a ValueError is raised where the tokens would be written: threads are ahead of
     --max_tokens, and a bad row behind it should matter to nobody."""
@@ -515,8 +516,8 @@ def read_mark(mark):
 
 
 def share_unknown(cfg, counts):
-    """Return (the share of unknown tokens in units, the first of these). ValueError above a tenth, unless it
-    is allowed: a model learns nothing of such texts."""
+    """Return (the share of unknown tokens in units, the first text that is unknown). ValueError above a
+    tenth, unless allow_unknown is set: a model learns nothing from such texts."""
     tokens = 0      # without the eos of each document
     for unit in counts:
         tokens += unit['tokens'] + unit['val_tokens'] - unit['documents'] - unit['val_documents']
@@ -615,8 +616,10 @@ def join(cfg, tokenizer, about, files, counts):
 
 
 def unigram_loss(folder, meta, without=()):
-    """Nats a held-out token has by the training tokens' frequencies (add-one). Of both the first shard is
-    counted, in both without the ids that are not to be predicted."""
+    """Return the loss of held-out tokens, in nats each, under the training tokens' frequencies (add-one).
+    Only the first shard of either is read.
+
+    without  ids that are not predicted, and so not counted"""
     counts = []
     for listed in 'shards', 'val_shards':
         path = folder / meta[listed][0]['name']
