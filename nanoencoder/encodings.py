@@ -6,7 +6,7 @@ import re
 import shlex
 
 # {iconv's name of an encoding: what most characters beyond ASCII are in a text that is read by the right one}
-LATIN = '(?<=[A-Za-z])[{0}]|[{0}](?=[a-z])|[‘’“”–—…]'
+LATIN = '(?<=[A-Za-z])[{0}]|[{0}](?=[a-z])|[‘’“”–—…£€©®°]'
 HAN = '\u3000-\u303f\uff00-\uff0f\u4e00-\u9fff'
 ENCODINGS = {
     'WINDOWS-1252': LATIN.format('ß-ÿœ¿¡'),
@@ -42,12 +42,13 @@ def not_utf8(path):
     if len(re.findall('[^\x00-\x7f]', text)) > 2 * num_bad > 0:
         return f'{where}, but most of it is: mend that line'
     name = likely_encoding(content)
+    guess = 'in an encoding that only you may know' if name == 'ENCODING' else f'likely {name}'
     plain = shlex.quote(str(path))
     unpack = ''
     if is_packed:
         unpack = f'gunzip {plain} && '
         plain = shlex.quote(str(path.with_suffix('')))
-    return (f'{where}, but likely {name}; convert it: {unpack}iconv -f {name} -t UTF-8 {plain} > utf8.tmp && '
+    return (f'{where}, but {guess}; convert it: {unpack}iconv -f {name} -t UTF-8 {plain} > utf8.tmp && '
             f'mv utf8.tmp {plain} (other encodings: iconv -l)')
 
 

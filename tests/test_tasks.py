@@ -554,6 +554,7 @@ ACCENTS = 'Où êtes-vous ? L’été, le café et la forêt'
 
 @pytest.mark.parametrize('name, text, encoding, told', [
     ('train.csv', ACCENTS, 'windows-1252', '3002: .* byte 66,018 .*likely WINDOWS-1252'),
+    ('train.csv', 'won a £5 prize, £9', 'windows-1252', '3002: .*likely WINDOWS-1252'),
     ('train.csv', ACCENTS, 'macintosh', '3002: .*MACINTOSH'),
     ('train.csv', ACCENTS, 'utf-16', '1: .*UTF-16 '),
     ('train.csv', 'ascii', 'utf-16-le', '1: .*UTF-16LE'),
