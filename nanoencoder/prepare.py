@@ -418,9 +418,13 @@ def compare_finished(folder, cfg, settings):
     if not is_same:
         raise ValueError(other_file)
 
-    paths = [cfg.val_path] if cfg.source == 'hub' else [cfg.path, cfg.val_path]
-    roots = [root for path in paths if path for root in path.split(', ')]
-    names = {name for root in roots for name, _ in files_below(root)[0]}
+    roots = cfg.val_path.split(', ')
+    if cfg.source == 'folder':
+        roots += cfg.path.split(', ')
+    names = set()
+    for root in filter(None, roots):
+        texts, _ = files_below(root)
+        names |= {name for name, _ in texts}
     if before and not before.keys() & names:
         return '; its texts are no longer there to be compared, and training does not need them'
     added = sorted(names - before.keys())
@@ -434,7 +438,8 @@ def compare_finished(folder, cfg, settings):
                          f'{len(removed):,} removed and {len(edited):,} edited, the first: {changed[0]}; '
                          f'{advice}')
     if now != read:     # copied or touched: next time they need not be read again
-        write_json(folder / 'texts.json', before | now)
+        with locked(folder / 'texts.json', wait=True):      # several parts may be asked for at once
+            write_json(folder / 'texts.json', before | now)
     return ''
 
 
