@@ -51,9 +51,10 @@ class World:
 
 def place_in_node():
     """Return (this process's number on its node, how many run there), as torchrun says. Where a launcher does
-    not say, each process is alone: what a node must do once, all of them do."""
-    size = int(os.environ.get('LOCAL_WORLD_SIZE', 1))
-    return int(os.environ.get('LOCAL_RANK', 0)) % size, size
+    not say how many, each process is alone: what a node must do once, all of them do."""
+    if 'LOCAL_WORLD_SIZE' not in os.environ:
+        return 0, 1
+    return int(os.environ['LOCAL_RANK']), int(os.environ['LOCAL_WORLD_SIZE'])
 
 
 def unsharded(tensor):

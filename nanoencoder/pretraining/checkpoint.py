@@ -134,7 +134,7 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
     tensors = gather(tensors, step, world)
 
     if world.rank == 0:
-        config = read_json(run / 'config.json')     # it has no digest: reports read these two in state.json
+        config = read_json(run / 'config.json')     # written when the run started
         state = {
             'step': step,
             'seconds': seconds,
@@ -142,6 +142,7 @@ def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
             'settings': flat(cfg),
             'fixed': fixed(cfg, corpus, world),
             'pretraining': cost.summary(cfg, step, weights),
+            # here, too, as config.json has no digest: reports read these two in state.json
             'corpus_meta': config['corpus_meta'],
             'starts': config['starts'],
         }
@@ -238,7 +239,7 @@ def find_origin(cfg, corpus, world, take_weights):
         origin = Origin(None, FRESH, 'from scratch')
 
     alike = flat(cfg) | numbers | {'checkpoint': origin.folder and origin.folder.name}
-    # processes that compute different runs would wait for each other for ever
+    # processes that compute different runs would wait for each other forever
     for name, value in world.of_first(lambda: alike).items():
         if name not in FOLDERS and alike[name] != value:
             raise ValueError(f'{cfg.out}: the processes differ in {name}, which is {alike[name]!r:.80} in '
@@ -369,30 +370,31 @@ def sizes_of(weights):
 
 
 def inherited(cls, values, sizes_of=sizes_of):
-    """Return what a run takes over where `values` do not say otherwise: if it has begun, its own sizes and
-    origin; else the sizes of the checkpoint that it begins with, and a name made of that one's."""
-    said = {name: field.default for name, field in leaves(cls).items()} | values
-    weights = said['weights_from']
-    name = said['name']
+    """Return the settings that a run takes over where `values` does not say otherwise. A run that has begun
+    keeps its sizes and its origin. A new one has the sizes of the checkpoint that it begins with, and a name
+    that is made of the checkpoint's."""
+    known = {name: field.default for name, field in leaves(cls).items()} | values
+    parent = known['branch_from']
+    weights = known['weights_from']
+    name = known['name']
     if weights and not name:
-        name = name_of(weights, said['phases'], said['mask_ratio'])
-    run = Path(said['out'], name)
+        name = name_of(weights, known['phases'], known['mask_ratio'])
+    run = Path(known['out'], name)
     if name and saved_steps(run):
         begun = read_json(run / 'config.json')  # not a checkpoint's, which a live run may remove
         kept = 'branch_from', 'weights_from', *leaves(Sizes)
         return {'name': name} | {key: begun[key] for key in kept if key in begun}
 
-    if values.get('dry_run') and cost.is_missing(said['branch_from'] or weights):
+    if values.get('dry_run') and cost.is_missing(parent or weights):
         return {'name': name}   # it counts with the sizes that the settings say
-    if said['branch_from']:
-        parent = huggingface.newest_checkpoint(said['branch_from'])
-        sizes, _ = huggingface.read_config(parent)
+    if parent:
+        sizes, _ = huggingface.read_config(huggingface.newest_checkpoint(parent))
     elif weights:
         sizes = sizes_of(weights)
     else:
         return {}
     taken = {'name': name} | flat(sizes)
-    meta = Path(said['corpus'], 'meta.json')
+    meta = Path(known['corpus'], 'meta.json')
     if weights and meta.exists():   # the corpus may have a mask token that the checkpoint lacks
         taken['vocab_size'] = max(sizes.vocab_size, read_meta(said['corpus'])['vocab_size'])
     return taken
