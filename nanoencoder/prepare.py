@@ -425,7 +425,7 @@ def compare_finished(folder, cfg, settings):
     for root in filter(None, roots):
         texts, _ = files_below(root)
         names |= {name for name, _ in texts}
-    if before and not before.keys() & names:
+    if before and not names:
         return '; its texts are no longer there to be compared, and training does not need them'
     added = sorted(names - before.keys())
     removed = sorted(before.keys() - names)

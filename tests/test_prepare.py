@@ -693,6 +693,10 @@ def test_a_corpus_of_other_texts_is_not_already_prepared(tmp_path, capsys, monke
     shutil.rmtree(texts)
     refused('0 files were added since, 4 removed', prepared, cfg)
     shutil.rmtree(held)
+    texts.mkdir()
+    (texts / 'other.jsonl').write_text('{"text": "none of those files"}')
+    refused('1 files were added since, .* removed', prepared, cfg)
+    shutil.rmtree(texts)
     prepared(cfg)
     assert 'already prepared; its texts are no longer there' in capsys.readouterr().out
     edit(tmp_path / 'out/texts.json', '0.jsonl', '9.jsonl')
