@@ -2,6 +2,7 @@
 import ast
 import gzip
 import json
+import math
 import random
 import re
 import subprocess
@@ -394,7 +395,9 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
 
 @pytest.mark.parametrize('kind, changes, words', [
     ('sc', {'label': 'great'}, r"label 'great' is none of the labels \('bad', 'good'\); list names"),
-    ('sc', {'label': None}, 'label None is no text and no number'),
+    ('sc', {'label': None}, r'label None is no text and no number; unlabelled = \(None,\) leaves out'),
+    ('sc', {'label': math.nan}, r'label nan is no text and no number; unlabelled = \(None,\) leaves out'),
+    ('sc', {'label': []}, r'label \[\] is no text and no number$'),
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
     ('tc', {'tags': ['O', 'Location']}, "label 'Location' is not O, B-TYPE or I-TYPE"),
@@ -478,10 +481,11 @@ def test_labels_that_train_lacks_are_named_in_one_message(tmp_path, name):
 
 
 @pytest.mark.parametrize('form, value, setting', [
-    ('jsonl', '-', '-'), ('jsonl', -1, -1), ('jsonl', None, None), ('csv', '', ''), ('csv', -1, -1)])
+    ('jsonl', '-', '-'), ('jsonl', -1, -1), ('jsonl', None, None), ('jsonl', math.nan, None),
+    ('csv', '', ''), ('csv', -1, -1)])
 @pytest.mark.parametrize('metric', ['accuracy', 'Pearson'])
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path, capsys, form, value, setting, metric):
-    """As SNLI's -, the -1 of GLUE's test files, null, and an empty field."""
+    """As SNLI's -, the -1 of GLUE's test files, null, the NaN of pandas, and an empty field."""
     for split, labels in {'train': (1, value, 0, 1, value), 'test': (0, value), 'all': (value,)}.items():
         if form == 'csv':
             rows = ''.join(f'{split},{label}\n' for label in labels)
@@ -493,7 +497,7 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, capsys, form, v
         options['labels'] = ('no', 'yes')
     rows, _ = load('example_sc', tmp_path, **options)
     assert [len(rows[split]) for split in tasks.SPLITS] == [3, 1, 1]
-    written = str(value) if form == 'csv' else value
+    written = str(value) if form == 'csv' else setting
     assert f'reviews train: 2 times {written!r} for a label' in capsys.readouterr().err
     refused('reviews test: no row has a label', load, 'example_sc', tmp_path, **options | {'test': 'all'})
 
@@ -618,7 +622,7 @@ def test_a_split_of_another_name_and_a_subset_are_no_second_file(tmp_path):
 
 @pytest.mark.parametrize('option', [
     '--template=text', '--template={text', '--pair={query},2', "--pair=('{query}',)",
-    "--labels=('a', 'a')", '--dataset=a/b', '--label_map=(("a", 1),)',
+    "--labels=('a', 'a')", '--unlabelled=({},)', '--dataset=a/b', '--label_map=(("a", 1),)',
     '--columns=1', '--columns=0,0.5'])
 def test_bad_task_settings_are_named(option):
     name = option[2:].split('=')[0]

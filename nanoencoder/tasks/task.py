@@ -70,6 +70,9 @@ class Task(Source):
             require('template', self.template.endswith('{context}'), 'text with {context} at its end')
         names = {name for name in self.labels if isinstance(name, str)}
         require('labels', len(names) == len(self.labels), 'a tuple of different names')
+        for value in self.unlabelled:
+            is_label = value is None or isinstance(value, SCALARS)
+            require('unlabelled', is_label, 'a tuple of what stands in the file, texts, numbers or None')
         for entry in self.label_map:
             is_pair = isinstance(entry, tuple) and len(entry) == 2
             require('label_map', is_pair and isinstance(entry[1], str),
@@ -144,6 +147,11 @@ def fingerprint(rows, parts=(*SCORED, 'corpus')):
     return digest.hexdigest()
 
 
+def is_null(value):
+    """Whether it is JSON's null, or the NaN that pandas has in its place."""
+    return value is None or value != value
+
+
 class Labels:
     """The names of a task's labels, and which of them the texts and numbers in its files mean."""
     def __init__(self, task, table, column):
@@ -181,6 +189,8 @@ class Labels:
 
     def is_missing(self, value):
         """Whether a file's value says that there is no label. Such values are counted."""
+        if is_null(value):
+            value = None
         is_missing = value in self.unlabelled
         if is_missing:
             self.left_out[value] += 1
@@ -188,9 +198,11 @@ class Labels:
 
     def name(self, value, where):
         """The name of a label given as a name or as a number. `check` refuses those that have none."""
-        if not isinstance(value, SCALARS):
-            raise ValueError(f'{where}: label {value!r:.80} is no text and no number; if it stands for no '
-                             f'label, unlabelled = ({value!r:.80},) leaves such rows out')
+        if not isinstance(value, SCALARS) or is_null(value):
+            hint = ''
+            if is_null(value):
+                hint = '; unlabelled = (None,) leaves out rows and words without a label'
+            raise ValueError(f'{where}: label {value!r:.80} is no text and no number{hint}')
         name = value        # label_map may have a number, or the name that it stands for
         if name not in self.meant:
             if isinstance(value, Field) and value.isdecimal() and value not in self.names:
