@@ -57,5 +57,6 @@ def number(value, where):
     except (TypeError, ValueError):
         score = math.nan
     if not math.isfinite(score):
-        raise ValueError(f'{where}: label {value!r:.80} is no number, as a regression needs; see --metric')
+        raise ValueError(f'{where}: label {value!r:.80} is no number, as a regression needs; see --metric; '
+                         f'if it stands for no label, unlabelled = ({value!r:.80},) leaves such rows out')
     return score
