@@ -25,7 +25,7 @@ from torch.utils.flop_counter import flop_registry
 import pretrain
 from model import Model
 from nanoencoder.huggingface import open_checkpoint
-from nanoencoder.settings import run_main
+from nanoencoder.settings import plain_words, run_main
 
 
 class Counter(TorchDispatchMode):
@@ -90,10 +90,13 @@ def answer(checkpoint, questions):
 
 
 def main():
-    if sys.argv.pop(1) == 'train':
-        train(sys.argv.pop(1))
+    action, *words = plain_words(sys.argv[1:])
+    if action == 'train':
+        folder = words.pop(0)
+        sys.argv[1:] = words    # which pretrain.py reads
+        train(folder)
     else:
-        answer(*sys.argv[1:])
+        answer(*words)
 
 
 if __name__ == '__main__':
