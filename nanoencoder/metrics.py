@@ -70,15 +70,13 @@ def macro_f1(golds, preds):
 def normalise(answer):
     """Return an answer's words in lower case, without punctuation and articles, as SQuAD's script does.
 
-    In a script without spaces each character is a word, and all of Unicode's punctuation is removed, as in
-    MLQA's script (Lewis et al. 2020)."""
-    if SPACELESS.search(answer):
-        kept = [character for character in answer.lower()
-                if character not in string.punctuation and unicodedata.category(character)[0] != 'P']
-        return SPACELESS.sub(r' \g<0> ', ''.join(kept)).split()
+    In scripts without spaces each character is a word. Where there are such, all of Unicode's punctuation is
+    removed, as in MLQA's script (Lewis et al. 2020)."""
     kept = [character for character in answer.lower() if character not in string.punctuation]
+    if SPACELESS.search(answer):
+        kept = [character for character in kept if unicodedata.category(character)[0] != 'P']
     text = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept))
-    return text.split()
+    return SPACELESS.sub(r' \g<0> ', text).split()
 
 
 def token_f1(pred, gold):

@@ -169,6 +169,7 @@ def test_answers_without_spaces_are_scored_by_characters():
         pred, gold = ['猫' + ''.join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(2)]
         assert metrics.token_f1(pred, gold) == approx(mlqa_f1(pred, gold))
         assert metrics.answer_scores(gold, [gold]) == (1, 1)
+    assert metrics.token_f1('the Yuan (元朝)', 'Yuan 元朝') == 1     # SQuAD's English has such answers
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
