@@ -396,7 +396,7 @@ def inherited(cls, values, sizes_of=sizes_of):
     taken = {'name': name} | flat(sizes)
     meta = Path(known['corpus'], 'meta.json')
     if weights and meta.exists():   # the corpus may have a mask token that the checkpoint lacks
-        taken['vocab_size'] = max(sizes.vocab_size, read_meta(said['corpus'])['vocab_size'])
+        taken['vocab_size'] = max(sizes.vocab_size, read_meta(known['corpus'])['vocab_size'])
     return taken
 
 
