@@ -60,6 +60,14 @@ def check_fields(path, content, fields):
             raise ValueError(f'{path}: {name} must be {kind_in_words(kind)}, not {value!r:.80}')
 
 
+def require_fields(where, content, fields):
+    """ValueError unless a JSON object has each of these fields, of its type or null: see `check_fields`."""
+    for name in fields:
+        if name not in content:
+            raise ValueError(f'{where}: lacks {name}')
+    check_fields(where, content, fields)
+
+
 def is_of(value, kind):
     """Whether a value of JSON has a type as `check_fields` takes it."""
     if type(kind) is list:

@@ -28,7 +28,8 @@ from tqdm import tqdm
 from data import Corpus, in_order
 from nanoencoder.encodings import not_utf8
 from nanoencoder.files import (blame, changed_files, check_fields, digest_of, locked, read_json, read_sealed,
-                               remove, sha256, sha256_of_text, whole, write_json, write_sealed)
+                               remove, require_fields, sha256, sha256_of_text, whole, write_json,
+                               write_sealed)
 from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
@@ -649,10 +650,11 @@ def read_meta(folder):
     no digest: older corpora have none, either."""
     path = Path(folder, 'meta.json')
     meta = read_sealed(path, AGAIN)
-    for name in META:
-        if name not in meta:
-            raise ValueError(f'{path}: lacks {name}, so it is no corpus\'s; {AGAIN}')
-    check_fields(path, meta, META)
+    where = f'{path}: not as data.py writes it; {AGAIN}'
+    require_fields(where, meta, META)
+    check_fields(where, meta, {'unused_ids': [int]})    # older ones lack it
+    for shard in meta['shards'] + meta['val_shards']:
+        require_fields(where, shard, {'name': str, 'sha256': str})
     return meta
 
 

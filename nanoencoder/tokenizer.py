@@ -277,7 +277,7 @@ def one_line(name, refusal='the tokenizers library refuses it'):
     except ValueError as error:
         raise ValueError(f'{name}: {error}') from None
     except BaseException as error:
-        raise ValueError(f'{name}: {refusal}: {error!r}') from None
+        raise ValueError(f'{name}: {refusal}: {error!r:.300}') from None
 
 
 def is_hub_id(name):

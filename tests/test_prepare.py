@@ -637,13 +637,16 @@ def test_meta_json_and_texts_json_of_another_shape_are_named(corpus_to_damage):
         refused('texts.json: changed since it was written', prepare.prepare, cfg)
     texts.write_text(before)
 
-    for name, value in [('special_ids', None), ('fingerprint', None), ('vocab_size', '9'), ('shards', [7])]:
+    for name, value, words in [
+            ('special_ids', None, 'lacks special_ids'), ('fingerprint', None, 'lacks fingerprint'),
+            ('vocab_size', '9', 'vocab_size must be an integer'), ('shards', [7], 'shards must be a list'),
+            ('unused_ids', 1, 'unused_ids must be a list'), ('val_shards', [{'name': 7}], 'lacks sha256')]:
         other = meta | {name: value}
         if value is None:
             other.pop(name)
         write_json(path, other)
         for function, argument in [(prepare.open_sealed, corpus_to_damage), (prepare.prepare, cfg)]:
-            refused(f'meta.json: .*{name}', function, argument)
+            refused(f'meta.json: .*prepare the corpus again.*{words}', function, argument)
     write_json(path, meta)
     assert prepare.open_sealed(corpus_to_damage).meta == meta
 

@@ -29,7 +29,8 @@ import data
 import pretrain
 import layouts
 from conftest import (ROOT, Script, arguments, assert_near, edit, flip, log_lines, on_cuda, one_line_error,
-                      refused, refused_line, replace, run_script, small_run, torch_adamw, torchrun)
+                      refused, refused_line, replace, run_script, small_run, torch_adamw, torchrun,
+                      write_log)
 from nanoencoder import files, huggingface, optimizers, paper
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
@@ -144,6 +145,16 @@ def test_a_changed_log_is_neither_read_nor_continued(copied):
         refused(f'^{run}/log.jsonl: changed since step 12 was saved', read_log, run)
     shutil.rmtree(run / '12')
     refused('log.jsonl: changed since step 8 was saved', pretrain.train, copied)
+
+
+@pytest.mark.parametrize('old, new, words', [
+    ('"tokens_per_second"', '"tokens_per_secont"', 'row 1: lacks tokens_per_second'),
+    ('"loss": 5.0', '"loss": "5.0"', "row 1: loss must be a number, not '5.0'")])
+def test_a_row_of_the_log_that_is_no_step_is_named(tmp_path, old, new, words):
+    """Rows behind the last checkpoint have no digest."""
+    write_log(tmp_path, [1, 2], 5.0)
+    edit(tmp_path / 'log.jsonl', old, new)
+    refused(f'log.jsonl: has a row that is no step of a run; restore it: {words}', read_log, tmp_path)
 
 
 def test_a_commit_is_dirty_where_code_has_changed(tmp_path):
