@@ -16,6 +16,7 @@ import numpy as np
 # Characters of scripts without spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han.
 SPACELESS = re.compile('[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff'
                        '\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]')
+WIDE_PUNCTUATION = re.compile('[\u3001-\u3003\u3008-\u301f\uff01-\uff60]')   # of Chinese and Japanese
 
 # ---------------------------------------------------------------------------
 # Entities of tagged sentences
@@ -70,10 +71,10 @@ def macro_f1(golds, preds):
 def normalise(answer):
     """Return an answer's words in lower case, without punctuation and articles, as SQuAD's script does.
 
-    In scripts without spaces each character is a word. Where there are such, all of Unicode's punctuation is
-    removed, as in MLQA's script (Lewis et al. 2020)."""
+    In scripts without spaces each character is a word. In an answer that has such a character, or their full
+    stops, all of Unicode's punctuation is removed, as in MLQA's script (Lewis et al. 2020)."""
     kept = [character for character in answer.lower() if character not in string.punctuation]
-    if SPACELESS.search(answer):
+    if SPACELESS.search(answer) or WIDE_PUNCTUATION.search(answer):
         kept = [character for character in kept if unicodedata.category(character)[0] != 'P']
     text = re.sub(r'\b(a|an|the)\b', ' ', ''.join(kept))
     return SPACELESS.sub(r' \g<0> ', text).split()

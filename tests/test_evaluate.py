@@ -170,6 +170,7 @@ def test_answers_without_spaces_are_scored_by_characters():
         assert metrics.token_f1(pred, gold) == approx(mlqa_f1(pred, gold))
         assert metrics.answer_scores(gold, [gold]) == (1, 1)
     assert metrics.token_f1('the Yuan (元朝)', 'Yuan 元朝') == 1     # SQuAD's English has such answers
+    assert metrics.token_f1('NBA。', 'NBA') == 1
 
 
 def test_answered_and_unanswered_questions_are_scored_apart():
