@@ -20,7 +20,8 @@ demo: $(READY)
 	$(RUN) examples/embedded_docs.py
 	$(RUN) data.py configs/corpora/docs.py
 	$(MAKE) --no-print-directory -j2 demo-mlm demo-clm-then-mlm
-	$(RUN) evaluate.py table --split=both --models=BM25,word-lookup,mlm-1800,clm25-mlm-1800
+	$(RUN) evaluate.py table --split=both --datasets=docs_ir,docs_tc \
+		--models=BM25,word-lookup,mlm-1800,clm25-mlm-1800
 	$(RUN) evaluate.py compare mlm-1800 clm25-mlm-1800 --split=both
 	$(RUN) fill_mask.py out/mlm-1800-s6 out/clm25-mlm-1800-s6 $(TEXT)
 	$(RUN) studies/beside.py studies/small mlm-1800 clm25-mlm-1800

@@ -165,6 +165,8 @@ def newest_checkpoint(folder):
     if any(Path(folder).glob('pytorch_model*.bin')):
         raise ValueError(f'{folder}: has no model.safetensors; pickles (.bin) can run any code and are not '
                          f'opened: {conversion(folder)}')
+    if (Path(folder) / 'log.jsonl').exists():
+        raise ValueError(f'{folder}: this run has no checkpoint yet')
     raise ValueError(f'{newest}: no checkpoint there (no model.safetensors); give its folder, its run\'s or '
                      'a hub id, owner/model; pickles (.bin, .pt) can run any code and are not opened')
 

@@ -239,6 +239,7 @@ def test_the_recipes_have_as_many_lines_as_the_table_says():
     assert stated == {
         'model size': size['configs/deep.py'],
         'learning-rate schedule': size['pretrain.py'],
+        'optimizer': size['nanoencoder/optimizers.py'],
         'objective': size['data.py'],
         'task': size['configs/tasks/topics.py'],
         'metric': size['nanoencoder/metrics.py'] + 1,       # the line that returns it

@@ -356,7 +356,8 @@ def open_corpus(cfg, world):
     wanted = cfg.model.vocab_size
     has_parent = cfg.branch_from or cfg.weights_from
     if size > wanted or size < wanted and not has_parent:   # some decoders have rows that no token uses
-        raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: another tokenizer')
+        raise ValueError(f'corpus {cfg.corpus} has vocab_size {size}, this run {wanted}: '
+                         f'another tokenizer, or take --vocab_size={size}')
     if not corpus.num_stretches('train', cfg.context):
         raise ValueError(f'corpus {cfg.corpus} has less than one row of {cfg.context} tokens: '
                          f'{corpus.meta["tokens"]:,}')

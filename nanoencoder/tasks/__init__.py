@@ -113,7 +113,7 @@ def look(task, tokenizer, name, max_length):
         print(line)
     column = data.kind.labelled_by
     if column:
-        counts = Counter()
+        counts = Counter(dict.fromkeys(data.labels, 0))     # of all labels, also those that train lacks
         for row in data.rows['train']:
             labels = row[column]
             if isinstance(labels, str):

@@ -67,8 +67,8 @@ def local_files(folder, names, subset, split):
     there = ', '.join(sorted(path.name for path in root.glob('*'))) or 'nothing'
     raise FileNotFoundError(f'{root}: no {split} with a suffix such as .jsonl, .csv, .parquet or .iob; '
                             f'what is there: {there:.200}; another file is named whole, as '
-                            '--train=train.txt; '
-                            'validation = "" holds out a share of train')
+                            '--train=train.txt; without a validation file, validation = "" holds out a '
+                            'share of train')
 
 
 def files_of(path):
