@@ -282,25 +282,27 @@ def with_seeds(draws, arms, cfg):
     Draws and scores both contain the instances' noise, which must count once: (S - 1) / (S + 1) of it is
     subtracted from the variance between seeds; if that would be negative, the draws are shrunk instead
     (docs/protocols.md). One seed says nothing of the noise of seeds."""
-    shares = []     # of each arm with several seeds: S, and the variance that they add to the mean
+    added = []      # (S, the variance that the seeds add to the mean) of each arm with several seeds
     for scores, noise in arms:
         S = len(scores)
         if S > 1:
-            of_seeds = statistics.variance(scores) - noise * (S - 1) / (S + 1)
-            shares.append((S, of_seeds / S))
+            in_draws = noise * (S - 1) / (S + 1)
+            variance = (statistics.variance(scores) - in_draws) / S
+            added.append((S, variance))
 
-    excess = sum(min(0.0, share) for _, share in shares)
-    if excess:
+    too_much = -sum(min(0.0, variance) for _, variance in added)
+    if too_much:
         mean = draws.mean()
-        draws = mean + (draws - mean) * math.sqrt(max(0.0, 1 + excess / max(draws.var(), 1e-300)))
+        left = 1 - too_much / max(draws.var(), 1e-300)      # of the draws' variance
+        draws = mean + (draws - mean) * math.sqrt(max(0.0, left))
 
     random = np.random.default_rng((cfg.seed, 1))
-    for S, share in shares:
+    for S, variance in added:
         if cfg.rules == 1:
-            noise = random.standard_t(S - 1, len(draws))
+            t = random.standard_t(S - 1, len(draws))
         else:
-            noise = random.permutation(t_quantiles(S - 1, len(draws)))
-        draws = draws + math.sqrt(max(0.0, share)) * noise
+            t = random.permutation(t_quantiles(S - 1, len(draws)))
+        draws = draws + math.sqrt(max(0.0, variance)) * t
     return draws
 
 
