@@ -440,29 +440,27 @@ def estimate(parts, cfg, without=()):
     p = None
     if all(len(arm.cell.scores) > 1 or arm.cell.is_seedless for arm in arms):
         p = p_value(draws)
-    unit, by_unit = values_of_units(groups, summed, mean)
-    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_unit, unit)
 
-
-def values_of_units(groups, summed, mean):
-    """Return (what the units of an Estimate are, {seed: value}). Groups with a trained arm say what they are;
-    only if there is one such group, each unit has a value.
-
-    groups  {units: arms}
-    summed  {units: (scores of these arms' sum, their noise)}"""
     trained = [units for units, group in groups.items() if any(arm.cell.is_trained for arm in group)]
     unit = 'fine-tuning'
-    if {whose for whose, _ in trained} == {'pretraining'}:
+    if trained and all(whose == 'pretraining' for whose, _ in trained):
         unit = 'pretraining'
-    counting = trained or groups
-    if len(counting) > 1:
-        return unit, {}
-    units, = counting
+    by_seed = {}
+    varied = trained or [*groups]   # an untrained model's seeds count where nothing else has any
+    if len(varied) == 1:
+        by_seed = values_by_seed(varied[0], summed, mean)
+    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_seed, unit)
+
+
+def values_by_seed(units, summed, mean):
+    """Return {seed: value} of an Estimate with this mean: each seed of the units alone, and the mean of all
+    arms that have other units.
+
+    summed  {units: (scores of the weighted sum of their arms, its noise)}"""
     _, seeds = units
     scores, _ = summed[units]
-    middle = statistics.fmean(scores)
-    # groups of other units add the same to each
-    return unit, {seed: score + mean - middle for seed, score in zip(seeds, scores)}
+    mean_of_units = statistics.fmean(scores)
+    return {seed: score + mean - mean_of_units for seed, score in zip(seeds, scores)}
 
 
 def paired(arms):
