@@ -562,7 +562,7 @@ def make_cell(runs, cfg):
 
     ids = [key_of(part['ids']) for part in parts]
     data = first.about.get('data', ''), first.metric, *ids
-    cell = standard_cell(chosen, instances, draws, values, data, cfg)
+    cell = standard_cell(chosen, seeds=[*instances], draws=draws, values=values, data=data, cfg=cfg)
     least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
     return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high))
 
@@ -615,20 +615,22 @@ def units_of(seeds):
     return unit, places
 
 
-def standard_cell(runs, seeds, draws, values, data, cfg):
-    """Return the Cell of S seeds. Several fine-tunings of one pretraining are averaged.
+def standard_cell(runs, *, seeds, draws, values, data, cfg):
+    """Return the Cell of runs with S seeds. Several fine-tunings of one pretraining are averaged.
 
     seeds   (pretraining seed, seed) of each
     draws   (resamples, S) of the bootstrap
     values  (S, N) of `instance_values`"""
     unit, places = units_of(seeds)
-    draws = np.array([draws.T[at].mean(0) for at in places.values()], np.float32)
-    values = np.array([values[at].mean(0) for at in places.values()])
-    scores = values.mean(1).tolist()
-    values = values.astype(np.float32)
+    unit_draws = [draws.T[at].mean(0) for at in places.values()]
+    unit_values = [values[at].mean(0) for at in places.values()]
+    scores = [float(of_unit.mean()) for of_unit in unit_values]
+    unit_draws = np.array(unit_draws, np.float32)       # (units, resamples)
+    unit_values = np.array(unit_values, np.float32)     # (units, N)
 
-    noise = seed_noise(values.astype(float))
-    over_seeds = with_seeds(draws.mean(0, dtype=float), [(scores, noise)], cfg)
+    noise = seed_noise(unit_values.astype(float))
+    over_instances = unit_draws.mean(0, dtype=float)
+    over_seeds = with_seeds(over_instances, [(scores, noise)], cfg)
     low, high = np.percentile(over_seeds, [2.5, 97.5])
     return Cell(
         mean=statistics.fmean(scores),
@@ -636,8 +638,8 @@ def standard_cell(runs, seeds, draws, values, data, cfg):
         high=high,
         scores=dict(zip(places, scores)),
         runs=runs,
-        draws=draws,
-        values=values,
+        draws=unit_draws,
+        values=unit_values,
         data=data,
         unit=unit,
     )

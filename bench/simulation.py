@@ -195,7 +195,8 @@ def simulated(metric, seeds, spread, n, cfg, better, suffix):
             for model in range(len(better)):
                 values = evaluate.instance_values(statistic, terms[:, k, model].astype(float))
                 own = draws[:, k, model]
-                cells.append(evaluate.standard_cell(runs, pairs, own, values, (), bootstrap))
+                cells.append(evaluate.standard_cell(
+                    runs, seeds=pairs, draws=own, values=values, data=(), cfg=bootstrap))
             yield cells, bootstrap
 
 
