@@ -507,7 +507,7 @@ def with_shared_units(arms, without):
 
 
 def make_cells(runs, cfg, problems):
-    """Return {(model, task, dataset): Cell}. The 'Average' of a task has the models with all its datasets."""
+    """Return {(model, task, dataset): Cell}, and after them the averages over the datasets of a task."""
     cells = {}
     runs = sorted(runs, key=functools.partial(rank, cfg))
     for key, group in grouped(runs, 'model', 'task', 'dataset').items():
@@ -515,15 +515,24 @@ def make_cells(runs, cfg, problems):
             cells[key] = make_cell(group, cfg)
         except ValueError as error:
             problems.append(f'{"/".join(key)} is left out: {error}')
+    return cells | averages_of(cells, cfg)
+
+
+def averages_of(cells, cfg):
+    """Return {(model, task, 'Average'): Cell} of models that have every dataset of a task with several."""
+    datasets = {}       # {task: datasets of any model}
+    tested = {}         # {(model, task): {dataset: Cell}}
+    for (model, task, dataset), cell in cells.items():
+        datasets.setdefault(task, set()).add(dataset)
+        tested.setdefault((model, task), {})[dataset] = cell
+
     averages = {}
-    for model, task in dict.fromkeys(key[:2] for key in cells):
-        of_model = [cell for key, cell in cells.items() if key[:2] == (model, task)]
-        datasets = {key[2] for key in cells if key[1] == task}
-        if len(of_model) == len(datasets) > 1:
-            cell = average(of_model, cfg)
+    for (model, task), by_dataset in tested.items():
+        if len(by_dataset) > 1 and by_dataset.keys() == datasets[task]:
+            cell = average([*by_dataset.values()], cfg)
             if cell:
                 averages[model, task, 'Average'] = cell
-    return cells | averages
+    return averages
 
 
 def rank(cfg, run):
