@@ -68,40 +68,50 @@ def place(name, about):
     about  its pretraining: 'phases', 'mask_ratio', 'step', 'flops', maybe 'repeat', 'tokens', 'family',
            'continues', 'finetuning_rate'"""
     objectives = [objective for objective, _ in about['phases']]
+    last = objectives[-1]
     step = about['step']
     repeat = about.get('repeat', 1)
     total = repeat * sum(steps for _, steps in about['phases'])
-    ratio = f' {about["mask_ratio"]:.0%}'
+    line = line_of(objectives, about)
 
-    def line(objectives):
-        names = []
-        for objective in objectives:
-            shown = ratio if OBJECTIVES[objective].uses_ratio else ''
-            names.append(objective.upper() + shown)
-        words = ' then '.join(names)
-        if repeat > 1:
-            words = f'{" and ".join(names)} in turn'
-        return f'{about.get("family", "")} {words}'.strip()
-
+    # every checkpoint has a place in these
     if name == 'cpt':
-        return f'{about["continues"]}, then {objectives[-1].upper()}', step
-    if name in ('steps', 'flops'):
-        x = step if name == 'steps' else about['flops']
-        return f'{line(objectives)}, of {total:,} steps', x
+        return f'{about["continues"]}, then {last.upper()}', step
+    if name == 'steps':
+        return f'{line}, of {total:,} steps', step
+    if name == 'flops':
+        return f'{line}, of {total:,} steps', about['flops']
     if name == 'rate' and about.get('finetuning_rate'):     # of published scores it is not known
-        return f'{line(objectives)}, {step:,} steps', about['finetuning_rate']
+        return f'{line}, {step:,} steps', about['finetuning_rate']
+
+    # and only the last one of a run in these
     if step != total:
         return None
     if name == 'tokens' and 'tokens' in about:      # a line of runs, by their length
-        return line(objectives), about['tokens']
-    if name == 'share':
-        masked = dict.fromkeys(objective for objective in objectives if not OBJECTIVES[objective].causal)
+        return line, about['tokens']
+    if name == 'share':     # CLM alone is the end of the line of CLM and MLM
+        masked = [objective for objective in objectives if not OBJECTIVES[objective].causal]
+        mixed = line_of(['clm', *dict.fromkeys(masked or ['mlm'])], about)
         causal = repeat * sum(steps for objective, steps in about['phases'] if OBJECTIVES[objective].causal)
-        mixed = line(['clm', *(masked or ['mlm'])])
         return f'{mixed}, {step:,} steps', 100 * causal / step
-    if name == 'ratio' and OBJECTIVES[objectives[-1]].uses_ratio:
-        return f'{line(objectives).replace(ratio, "")}, {step:,} steps', 100 * about['mask_ratio']
+    if name == 'ratio' and OBJECTIVES[last].uses_ratio:
+        line = line_of(objectives, about, with_ratio=False)     # the ratio is x
+        return f'{line}, {step:,} steps', 100 * about['mask_ratio']
     return None
+
+
+def line_of(objectives, about, with_ratio=True):
+    """Return the name of a line: '610m CLM then MLM 40%', or 'CLM and MLM 40% in turn' of repeated phases."""
+    names = []
+    for objective in objectives:
+        name = objective.upper()
+        if with_ratio and OBJECTIVES[objective].uses_ratio:
+            name += f' {about["mask_ratio"]:.0%}'
+        names.append(name)
+    words = ' then '.join(names)
+    if about.get('repeat', 1) > 1:
+        words = f'{" and ".join(names)} in turn'
+    return f'{about.get("family", "")} {words}'.strip()
 
 
 def against(name, points):
