@@ -318,15 +318,32 @@ def read_files(folder):
 def read_weights(folder, shapes, new_ids):
     """Read the parameters {name: shape} of a Model from a checkpoint folder. Returns (name, tensor) pairs.
 
-    New rows of the embedding and the head, of `new_ids` and of tokens for which the file has no rows, are the
-    mean of the rows before the first of them: a padded vocabulary has untrained rows after the mask's."""
+    new_ids  of tokens that need new rows in the embedding and the head; so do those beyond the file's rows"""
     sizes, _ = read_config(folder)
     weights = read_files(folder)
     for name in shapes:
         if name.endswith('o_proj.bias') and name not in weights:    # Qwen2 has none
             weights[name] = torch.zeros(shapes[name])
-    spare_head = None if HEAD in shapes else weights.pop(HEAD, None)
+    unread_head = None
+    if HEAD not in shapes:
+        unread_head = weights.pop(HEAD, None)
 
+    tables = {EMBEDDING, HEAD} & shapes.keys()
+    in_file = shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size))
+    check_weights(folder, weights, in_file)
+    if sizes.tie_word_embeddings and unread_head is not None:
+        if not torch.equal(unread_head.float(), weights[EMBEDDING].float()):
+            raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
+
+    for name in tables:
+        vocab_size, _ = shapes[name]
+        weights[name] = with_new_rows(weights[name], vocab_size, new_ids)
+    return weights.items()
+
+
+def check_weights(folder, weights, shapes):
+    """ValueError unless {name: tensor} has these names and shapes, and finite numbers that are not
+    quantised."""
     differing = shapes.keys() ^ weights.keys()
     if differing == {HEAD}:
         raise ValueError(f'{folder}: has no output head (lm_head.weight): to pretrain it, take --new_head')
@@ -334,30 +351,28 @@ def read_weights(folder, shapes, new_ids):
         name = min(differing)
         which = 'missing' if name in shapes else 'unexpected'
         raise ValueError(f'{folder}: {which} weight {name}: of another model, a classifier, or quantised')
-
-    tables = {EMBEDDING, HEAD} & shapes.keys()
-    expected = shapes | dict.fromkeys(tables, (sizes.vocab_size, sizes.hidden_size))
     for name, tensor in weights.items():
-        if tensor.shape != expected[name]:
-            raise ValueError(f'{folder}: {name} has shape {*tensor.shape,}, '
-                             f'and should have {*expected[name],}')
+        shape = shapes[name]
+        if tensor.shape != shape:
+            raise ValueError(f'{folder}: {name} has shape {*tensor.shape,}, and should have {*shape,}')
         if tensor.element_size() == 1:
             raise ValueError(f'{folder}: {name} is quantised to {tensor.dtype}, which is not supported')
         if not tensor.isfinite().all():
             raise ValueError(f'{folder}: {name} holds values that are not finite')
-    if sizes.tie_word_embeddings and spare_head is not None:
-        if not torch.equal(spare_head.float(), weights[EMBEDDING].float()):
-            raise ValueError(f'{folder}: tie_word_embeddings is True, but lm_head.weight differs')
 
-    vocab_size = shapes[EMBEDDING][0]
-    new_rows = [*new_ids, *range(sizes.vocab_size, vocab_size)]
-    if new_rows:
-        for name in tables:
-            table = weights[name]
-            mean = table[:min(new_rows)].double().mean(0).to(table.dtype)
-            weights[name] = torch.cat([table, mean.expand(vocab_size - sizes.vocab_size, -1)])
-            weights[name][new_rows] = mean
-    return weights.items()
+
+def with_new_rows(table, vocab_size, new_ids):
+    """Return an embedding or a head, (tokens, hidden size), with vocab_size rows. Rows that are added, and
+    those of new_ids, are the mean of the rows before the first of them: a padded vocabulary has untrained
+    rows after the mask's."""
+    num_tokens = len(table)
+    new_rows = [*new_ids, *range(num_tokens, vocab_size)]
+    if not new_rows:
+        return table
+    mean = table[:min(new_rows)].double().mean(0).to(table.dtype)
+    table = torch.cat([table, mean.expand(vocab_size - num_tokens, -1)])
+    table[new_rows] = mean
+    return table
 
 
 def save(folder, sizes, context, ids, tensors, **more):
