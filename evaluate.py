@@ -777,30 +777,17 @@ def frame_of(cells, cfg):
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
-        mean, low, high = in_percent(cell)
-        row = {
-            'model': model,
-            'task': task,
-            'dataset': dataset,
-            'metric': joined(run.metric for run in cell.runs),
-            'mean': f'{mean:.4f}',
-            'low': f'{low:.4f}',
-            'high': f'{high:.4f}',
-            'n': max((run.n for run in cell.runs), default=''),
-            'seeds': cell.seeds,
-            'lr': '/'.join(lr_text(lr) for lr in sorted({run.lr for run in cell.runs}) if lr),
-            'method': joined(run.method for run in cell.runs),
-            'weights': joined(run.about.get('weights') for run in cell.runs),
-            'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
-            'protocol': cfg.protocol,
-            'column': dataset,
-            'shown': shown(cell, cfg.protocol),
-        }
+        row = {'model': model, 'task': task, 'dataset': dataset}
+        row |= csv_columns(cell)
+        row['protocol'] = cfg.protocol
+
+        unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
+        row['notes'] = ', '.join(sorted(unusual))
+        row['column'] = dataset
         if cell.runs:       # an average, and the paper's numbers, have none
             data = f', data {row["data"]}' if row['data'] else ''
             row['column'] += f' ({row["metric"]}, n={row["n"]:,}{data})'
-        unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
-        row['notes'] = ', '.join(sorted(unusual))
+        row['shown'] = shown(cell, cfg.protocol)
         if cfg.published:
             published = paper.published(model, task, dataset, cells)
             if published:   # else these columns are empty
@@ -808,6 +795,24 @@ def frame_of(cells, cfg):
                 row['shown'] += f' / {published[0]:.2f} ({published[1]:.2f})'
         rows.append(row)
     return pandas.DataFrame(rows)
+
+
+def csv_columns(cell):
+    """Return {column of a .csv: value} of a Cell's score and of the runs that it is made of."""
+    mean, low, high = in_percent(cell)
+    lrs = {run.lr for run in cell.runs} - {0}       # simple methods and probes have none
+    return {
+        'metric': joined(run.metric for run in cell.runs),
+        'mean': f'{mean:.4f}',
+        'low': f'{low:.4f}',
+        'high': f'{high:.4f}',
+        'n': max((run.n for run in cell.runs), default=''),
+        'seeds': cell.seeds,
+        'lr': '/'.join(map(lr_text, sorted(lrs))),
+        'method': joined(run.method for run in cell.runs),
+        'weights': joined(run.about.get('weights') for run in cell.runs),
+        'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
+    }
 
 
 def shown(cell, protocol):
@@ -825,18 +830,19 @@ def in_percent(result):
 
 
 def joined(texts):
-    """Join texts that are not empty, or the parts of those that were joined before, each once: a/b."""
-    parts = set()
-    for text in texts:
-        if text:
-            parts.update(text.split('/'))
-    return '/'.join(sorted(parts))
+    """Join texts, each once, as a/b. What is empty is left out."""
+    return '/'.join(sorted({*texts} - {'', None}))
+
+
+def joined_again(texts):
+    """Join texts of which some are joined already: a/b and b are a/b."""
+    return joined('/'.join(texts).split('/'))
 
 
 def table_of_task(task, rows, form):
     """Return the table of a task's models, as text or markdown, from rows of frame_of."""
     about = rows[rows['dataset'] != 'Average']
-    about = about.groupby('model')[['notes', 'seeds', 'lr']].agg(joined)
+    about = about.groupby('model')[['notes', 'seeds', 'lr']].agg(joined_again)
     scores = rows.pivot(index='model', columns='column', values='shown')
     scores = scores[rows['column'].unique()]    # in the order of the rows, and not of the alphabet
     shown = about.join(scores)
