@@ -377,28 +377,37 @@ def inherited(cls, values, sizes_of=sizes_of):
     known = {name: field.default for name, field in leaves(cls).items()} | values
     parent = known['branch_from']
     weights = known['weights_from']
-    name = known['name']
-    if weights and not name:
-        name = name_of(weights, known['phases'], known['mask_ratio'])
-    run = Path(known['out'], name)
-    if name and saved_steps(run):
-        begun = read_json(run / 'config.json')  # not a checkpoint's, which a live run may remove
-        kept = 'branch_from', 'weights_from', *leaves(Sizes)
-        return {'name': name} | {key: begun[key] for key in kept if key in begun}
+    named = {'name': known['name']}
+    if weights and not known['name']:
+        named = {'name': name_of(weights, known['phases'], known['mask_ratio'])}
 
+    run = Path(known['out'], named['name'])
+    if named['name'] and saved_steps(run):
+        return named | what_it_began_with(run)
     if values.get('dry_run') and cost.is_missing(parent or weights):
-        return {'name': name}   # it counts with the sizes that the settings say
+        return named    # it counts with the sizes that the settings say
     if parent:
         sizes, _ = huggingface.read_config(huggingface.newest_checkpoint(parent))
-    elif weights:
-        sizes = sizes_of(weights)
-    else:
-        return {}
-    taken = {'name': name} | flat(sizes)
-    meta = Path(known['corpus'], 'meta.json')
-    if weights and meta.exists():   # the corpus may have a mask token that the checkpoint lacks
-        taken['vocab_size'] = max(sizes.vocab_size, read_meta(known['corpus'])['vocab_size'])
-    return taken
+        return named | flat(sizes)
+    if weights:
+        return named | grown(sizes_of(weights), known['corpus'])
+    return {}
+
+
+def what_it_began_with(run):
+    """Return the origin and the sizes of a run that has begun."""
+    begun = read_json(run / 'config.json')  # not a checkpoint's, which a live run may remove
+    kept = 'branch_from', 'weights_from', *leaves(Sizes)
+    return {name: begun[name] for name in kept if name in begun}
+
+
+def grown(sizes, corpus):
+    """Return the settings of Sizes with rows for a corpus that has more tokens than the checkpoint: the mask
+    token that it may lack."""
+    settings = flat(sizes)
+    if Path(corpus, 'meta.json').exists():
+        settings['vocab_size'] = max(sizes.vocab_size, read_meta(corpus)['vocab_size'])
+    return settings
 
 
 def name_of(weights, phases, mask_ratio):
