@@ -359,50 +359,62 @@ def prepare(cfg, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every shard that is missing, then meta.json."""
     check_value('part', int, part, -1, parts - 1)
     folder = Path(cfg.out)
-    settings = flat(cfg, fixes=('numbers',))
     numbers = [part] if part >= 0 else range(parts)
     with locked(*(folder / f'part_{number:03d}' for number in numbers)):
-        written = [*folder.glob('.*.unit')]
+        written = [*folder.glob('.*.unit')]     # marks: one is written when a unit's shards are
         if (folder / 'meta.json').exists():
-            print(f'{folder}: already prepared{compare_finished(folder, cfg, settings)}')
+            not_compared = compare_finished(folder, cfg)
+            print(f'{folder}: already prepared{not_compared}')
             for mark in written:    # a kill after meta.json left them
                 remove(mark)
             return
+
         # a dataset of the hub may have changed since: what was begun stays at its commit
         begun_at = read_mark(written[0]).get('commit', '') if written else ''
         units, files, commit = open_source(cfg, begun_at)
         tokenizer = load_tokenizer(cfg.tokenizer)
-        about = {
-            'settings': settings,
-            'commit': commit,
-            'tokenizer': tokenizer.fingerprint(),
-            'vocab_size': tokenizer.vocab_size,
-            'special_ids': sorted(tokenizer.special_ids),
-            'unused_ids': tokenizer.unused_ids}
-        for role, token_id in tokenizer.ids.items():
-            about[f'{role}_token_id'] = token_id
-        # a mark is written when a unit's shards are; its name stands for all that must stay the same
-        begun = digest_of([about, files, parts])
+        about = what_fixes(cfg, commit, tokenizer)
+        begun = digest_of([about, files, parts])    # in a mark's name, for all that must stay the same
         marks = [folder / f'.{begun:.12}_{number:05d}.unit' for number in range(len(units))]
         if not {*written} <= {*marks}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
+
         dtype = np.dtype('uint16' if tokenizer.vocab_size <= 2 ** 16 else 'uint32')
         eos = np.array([tokenizer.ids['eos']], dtype)
         encode = functools.partial(encoded, cfg, tokenizer, tokenizer.bulk(), eos)
+        limit = cfg.max_tokens / parts or math.inf      # of a part
         for number in numbers:
             share = [*zip(marks, units)][number::parts]
-            prepare_part(cfg, share, commit, encode, dtype, cfg.max_tokens / parts or math.inf)
+            prepare_part(cfg, share, commit, encode, dtype, limit)
         if part < 0:
-            join(cfg, tokenizer, about, files, [read_mark(mark) for mark in marks if mark.exists()])
+            counts = [read_mark(mark) for mark in marks if mark.exists()]   # a limit leaves units out
+            join(cfg, tokenizer, about, files, counts)
             for mark in marks:
                 remove(mark)
 
 
-def compare_finished(folder, cfg, settings):
+def what_fixes(cfg, commit, tokenizer):
+    """Return what meta.json says of a corpus before a text is read: the settings, the commit of a dataset on
+    the hub and the tokenizer that its tokens follow from."""
+    about = {
+        'settings': flat(cfg, fixes=('numbers',)),
+        'commit': commit,
+        'tokenizer': tokenizer.fingerprint(),
+        'vocab_size': tokenizer.vocab_size,
+        'special_ids': sorted(tokenizer.special_ids),
+        'unused_ids': tokenizer.unused_ids,
+    }
+    for role, token_id in tokenizer.ids.items():
+        about[f'{role}_token_id'] = token_id
+    return about
+
+
+def compare_finished(folder, cfg):
     """ValueError if a corpus that is there already was made with other settings, of other texts or with
     another tokenizer. Returns what could not be compared, to be printed."""
     meta = read_meta(folder)
     advice = f'remove {folder}, or take another --out'
+    settings = flat(cfg, fixes=('numbers',))
     recorded = settings | meta['settings']   # an older one has fewer
     others = [name for name in settings if settings[name] != recorded[name]]
     if others:
