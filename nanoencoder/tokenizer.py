@@ -418,42 +418,55 @@ def from_spec(spec, config):
         return of_encoder(spec, config)
     if kind != 'BPE' or spec['model'].get('dropout') or not is_byte_level:
         raise ValueError(f'no byte-level BPE without dropout, but {kind}; {NO_SENTENCEPIECE}')
-    vocabulary = spec['model']['vocab']
-    tokens = spec['added_tokens']
     # The library numbers an added token itself if the model's vocabulary lacks it: by how many there are.
-    for token in tokens:
-        vocabulary[token['content']] = token['id']
+    for token in spec['added_tokens']:
+        spec['model']['vocab'][token['content']] = token['id']
 
     # <tool_call> and the like are characters here; an added token such as four spaces is text.
-    specials = {token['content']: token['id'] for token in tokens
+    specials = {token['content']: token['id'] for token in spec['added_tokens']
                 if token['special'] or re.fullmatch(r'[<\[].+[>\]]', token['content'])}
     roles = find_roles(specials, config)
     mask_is_new = roles['mask'] not in specials
     if mask_is_new:
-        specials[MASK] = max(vocabulary.values()) + 1
-        vocabulary[MASK] = specials[MASK]
-        tokens.append({'id': specials[MASK], 'content': MASK, 'single_word': False, 'lstrip': False,
-                       'rstrip': False, 'normalized': False})
-    for token in tokens:
+        specials[MASK] = add_mask(spec)
+    for token in spec['added_tokens']:
         token['special'] = token['content'] in specials
         token['lstrip'] |= token['content'] == roles['mask']
 
+    tokenizer = Tokenizer(byte_level_backend(spec, roles['eos'], specials), roles, specials)
+    tokenizer.mask_is_new = mask_is_new
+    tokenizer.composes = bool(spec['normalizer'])
+    check_round_trip(tokenizer)
+    return tokenizer
+
+
+def add_mask(spec):
+    """Add the mask token to the contents of tokenizer.json. Returns its id, above all others."""
+    vocabulary = spec['model']['vocab']
+    vocabulary[MASK] = max(vocabulary.values()) + 1
+    spec['added_tokens'].append({'id': vocabulary[MASK], 'content': MASK, 'single_word': False,
+                                 'lstrip': False, 'rstrip': False, 'normalized': False})
+    return vocabulary[MASK]
+
+
+def byte_level_backend(spec, eos, specials):
+    """Return the library's tokenizer of a byte-level BPE, which ends each text with eos."""
     backend = Backend.from_str(json.dumps(spec))
     backend.decoder = decoders.ByteLevel()
     to_bytes = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    eos = roles['eos']
     with_eos = processors.TemplateProcessing(['$A', eos], ['$A', '$B', eos], [(eos, specials[eos])])
     backend.post_processor = processors.Sequence([to_bytes, with_eos])
-    tokenizer = Tokenizer(backend, roles, specials)
-    tokenizer.mask_is_new = mask_is_new
-    tokenizer.composes = bool(spec['normalizer'])
+    return backend
 
-    text = bytes(range(33, 127)).decode() + ' \n The  Array\n' + '\n'.join(specials)
+
+def check_round_trip(tokenizer):
+    """ValueError unless plain text, also the names of special tokens, comes back as it was, and without a
+    special token among its ids."""
+    text = bytes(range(33, 127)).decode() + ' \n The  Array\n' + '\n'.join(tokenizer.specials)
     ids = tokenizer.encode(text)
     decoded = tokenizer.decode(ids)
     if decoded != text or np.isin(ids, tokenizer.special_ids).any():
         raise ValueError(f'it loses or changes plain text: {text[:200]!r} comes back as {decoded[:200]!r}')
-    return tokenizer
 
 
 def of_encoder(spec, config):
