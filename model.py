@@ -331,7 +331,8 @@ def loss_and_gradient(logits, targets, weights, with_gradient):
     loss = -(log_p * weights).sum()
     if not with_gradient:
         return loss, None
-    # a logit's gradient is weight * p, and weight * (p - 1) if it is the target's; expm1 keeps the digits
+    # A logit's gradient is weight * p, and weight * (p - 1) if it is the target's; expm1 keeps the digits.
+    # p is exp / total: dividing by total / weight gives weight * p in one pass over the (T, V) values.
     grad = exp.div_(total / weights).to(logits.dtype)
     grad_of_target = log_p.expm1() * weights
     grad.scatter_(1, targets, grad_of_target.to(grad.dtype))
