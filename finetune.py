@@ -39,7 +39,7 @@ from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, w
 from nanoencoder.processes import World, pick_device
 from nanoencoder.sentence_encoders import read_pooling
 from nanoencoder.settings import free, is_full, parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, pack
+from nanoencoder.tasks.kind import NO_LABEL, all_rows, pack
 from nanoencoder.tasks.models import (Scoring, check_export, describe, print_prompts, reading_length,
                                       save_encoder, saved_folder)
 from nanoencoder.tokenizer import load_tokenizer
@@ -221,8 +221,8 @@ class Pretrained(NamedTuple):
     pooling: str             # 'mean' or 'cls', of states to a text's vector; '' if the run uses no vectors
 
 
-def prepare(cfg, method='fine-tuned', reads=range):
-    """Open the model and read the task. For `reads` see Kind.encode.
+def prepare(cfg, method='fine-tuned', choose_rows=all_rows):
+    """Open the model and read the task. For `choose_rows` see Kind.encode.
 
     Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
     dtype = 'fp32' if cfg.weights == 'bf16' else cfg.dtype
@@ -240,7 +240,7 @@ def prepare(cfg, method='fine-tuned', reads=range):
         raise ValueError(f'layers {cfg.layers}: the model has {checkpoint.sizes.num_hidden_layers}')
     if cfg.save_model:
         check_export(kind, checkpoint.sizes)
-    sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length, reads)
+    sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length, choose_rows)
     if method == 'fine-tuned':
         check_training(cfg, len(sets[0].examples['train']))
 
@@ -270,17 +270,20 @@ def check_training(cfg, num_examples):
               'raise --epochs', file=sys.stderr)
 
 
-def rows_read(cfg, actions, count):
-    """Return the indices, of `count` training rows, that a probe, a grid or a single run reads."""
+def rows_to_encode(cfg, actions, count):
+    """Return the indices, of `count` training rows, that a probe, a grid or a single run will read."""
     if cfg.kind == 'QA':    # how many windows each row has decides which of them the steps read
-        return range(count)
+        return all_rows(count)
     if actions.probe:
-        return probed_rows(cfg, count) if tasks.kind_of(cfg).labelled_by else ()
+        if not tasks.kind_of(cfg).labelled_by:      # retrieval: its probe is fitted to nothing
+            return ()
+        return probed_rows(cfg, count)
     seeds = cfg.seeds if actions.grid else [cfg.seed]
+    num_read = cfg.num_steps(count) * cfg.batch_size
     chosen = set()
     for seed in seeds:
         order = training_order(cfg, seed, count)
-        chosen.update(itertools.islice(order, cfg.num_steps(count) * cfg.batch_size))
+        chosen.update(itertools.islice(order, num_read))
     return chosen
 
 
@@ -613,8 +616,8 @@ def main():
         return
 
     method = 'probe' if actions.probe else 'fine-tuned'
-    reads = functools.partial(rows_read, cfg, actions)
-    cfg, base, sets = prepare(cfg, method, reads)
+    choose_rows = functools.partial(rows_to_encode, cfg, actions)
+    cfg, base, sets = prepare(cfg, method, choose_rows)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     work = do_run

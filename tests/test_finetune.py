@@ -403,7 +403,7 @@ def test_only_training_rows_that_are_read_are_tokenised(command, tmp_path, monke
     words = command('SC', '--grid', '--lrs=(1e-3,)', '--seeds=(4, 7)', '--steps=3', '--batch_size=8')
     ran(*words)
     count = len(texts)
-    monkeypatch.setattr(finetune, 'rows_read', lambda cfg, actions, count: range(count))
+    monkeypatch.setattr(finetune, 'rows_to_encode', lambda cfg, actions, count: range(count))
     ran(*merge(words, f'--predictions={tmp_path}/all'))
     assert len(texts) - count >= count + 112
     assert contents(tmp_path / 'all') == contents(tmp_path / 'p')

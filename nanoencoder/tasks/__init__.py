@@ -11,7 +11,7 @@ import numpy as np
 
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
-from nanoencoder.tasks.kind import Data
+from nanoencoder.tasks.kind import Data, all_rows
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Pair, Retrieval
 from nanoencoder.tasks.tagging import Tagging
@@ -24,12 +24,12 @@ def kind_of(task):
     return KINDS[task.kind](task)
 
 
-def load_data(task, tokenizer, max_length, training=True, reads=range):
-    """The Data of a task. Says what truncation loses. For `reads` see Kind.encode."""
+def load_data(task, tokenizer, max_length, training=True, choose_rows=all_rows):
+    """The Data of a task. Says what truncation loses. For `choose_rows` see Kind.encode."""
     kind = kind_of(task)
     rows, labels = kind.load(training)
     examples = {}
-    for part, (encoded, lost) in kind.encode(rows, labels, tokenizer, max_length, reads).items():
+    for part, (encoded, lost) in kind.encode(rows, labels, tokenizer, max_length, choose_rows).items():
         examples[part] = encoded
         words = ', '.join(f'{count:,} {what}' for what, count in lost.items() if count)
         if words:
@@ -62,7 +62,7 @@ def share_of_unknown(examples, tokenizer):
     return unknown / max(1, count)
 
 
-def load_sets(task, tokenizer, max_length, reads=range):
+def load_sets(task, tokenizer, max_length, choose_rows=all_rows):
     """[Data] of a task and of the sets in `score_on`."""
     others = []
     for path in task.score_on:
@@ -75,7 +75,7 @@ def load_sets(task, tokenizer, max_length, reads=range):
                 raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
             other = replace(other, data=task.data)
         others.append(other)
-    own = load_data(task, tokenizer, max_length, reads=reads)
+    own = load_data(task, tokenizer, max_length, choose_rows=choose_rows)
     sets = [own, *(load_data(other, tokenizer, max_length, training=False) for other in others)]
     for data in sets:
         print_repeated(data, own.rows['train'])

@@ -20,6 +20,11 @@ class Example(NamedTuple):
     characters: np.ndarray = None   # QA (n, 2): the first and last + 1 of each token in the context, or -1
 
 
+def all_rows(count):
+    """Return the indices of `count` rows: each of them is read."""
+    return range(count)
+
+
 class Kind:
     """A kind of task, made of a Task's settings. Besides what it changes of this class, it defines
 
@@ -80,13 +85,15 @@ class Kind:
         """ValueError that names the labels which no row may have."""
         labels.check()
 
-    def encode(self, rows, labels, tokenizer, max_length, reads=range):
-        """{split: ([Example], Counter of what truncation lost)}. reads(n) returns the indices, of n training
-        rows, that will be read; the others are not tokenised, and None is in their places."""
+    def encode(self, rows, labels, tokenizer, max_length, choose_rows=all_rows):
+        """{split: ([Example], Counter of what truncation lost)}.
+
+        choose_rows(n) returns the indices, of n training rows, that will be read. The others are not
+        tokenised; None stands in their places, so that an order of the rows is one of the examples."""
         encoded = {}
         for split in SPLITS:
             count = len(rows[split])
-            chosen = reads(count) if split == 'train' else range(count)
+            chosen = choose_rows(count) if split == 'train' else all_rows(count)
             examples = []
             lost = Counter()
             for k, row in enumerate(rows[split]):

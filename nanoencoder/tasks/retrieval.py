@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoencoder.files import blame
 from nanoencoder.tasks.files import id_of, read_table
-from nanoencoder.tasks.kind import Example, Kind, framed, room
+from nanoencoder.tasks.kind import Example, Kind, all_rows, framed, room
 from nanoencoder.tasks.task import SCORED, columns_of, fill, get
 
 
@@ -40,7 +40,7 @@ class Retrieval(Kind):
         mark_documents(task, [*rows['validation'], *rows['test']], corpus)
         return rows | {'corpus': corpus}, ()
 
-    def encode(self, rows, labels, tokenizer, max_length, reads=range):
+    def encode(self, rows, labels, tokenizer, max_length, choose_rows=all_rows):
         """Pairs to train on, and all texts of the other splits. Identical texts are encoded once."""
         tokens_of = functools.cache(tokenizer.encode)
         lost = defaultdict(Counter)
@@ -56,7 +56,7 @@ class Retrieval(Kind):
         for row in train:
             positives[row['query']].add(row['positive'])
         pairs = [None for _ in train]
-        for k in reads(len(train)):
+        for k in choose_rows(len(train)):
             query = train[k]['query']
             document = train[k]['positive']
             pairs[k] = Pair(read(query, 'train'), read(document, 'train'), document, positives[query])
