@@ -177,7 +177,9 @@ class Corpus:
 def permute(index, n, seed, epoch):
     """Return where a keyed permutation of range(n) sends each index: a Feistel network in O(1) memory.
 
-    It has six rounds: with four, neighbours correlate at small n. Results beyond n are permuted again."""
+    A shuffled list would take 8 bytes a stretch in each process, and be made anew at each epoch and resume;
+    this computes just the places that a step reads. It has six rounds: with four, neighbours correlate at
+    small n. Results beyond n are permuted again."""
     keys = np.random.SeedSequence([seed, epoch]).generate_state(6, np.uint64)
     bits = ((n - 1).bit_length() + 1) // 2            # of each half of an index
     low = (1 << bits) - 1                             # a half's mask
@@ -231,6 +233,8 @@ def make_batch(corpus, split, rows, key, objective, cfg):
             cut = SHORTEST + int(random.random() * places)
             segments = [cut, cfg.context - cut]
         lengths += segments
+        # Hashes are summed, so the result is the same however rows are shared out. Modulo 2**48, which is
+        # 6 bytes, the sums of up to 32,767 processes can be added in an int64.
         read = tokens.tobytes() + segments[0].to_bytes(8, 'little')
         digest = hashlib.blake2b(read, digest_size=6).digest()
         rows_hash += int.from_bytes(digest, 'little')

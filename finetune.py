@@ -123,7 +123,8 @@ class Classifier(nn.Module):
 def mean_pool(x, lengths):
     """(segments, d): the mean of each segment's tokens, in fp32 whatever the states are in."""
     lengths = torch.tensor(lengths, device=x.device)
-    owner = torch.repeat_interleave(lengths, output_size=len(x))    # the segment of each token
+    # the segment of each token; without output_size the host would wait for the GPU to sum the lengths
+    owner = torch.repeat_interleave(lengths, output_size=len(x))
     x = x.float()
     total = x.new_zeros(len(lengths), x.shape[1])
     total = total.index_add(0, owner, x)

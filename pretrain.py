@@ -223,7 +223,8 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     causal = OBJECTIVES[objective_at(step, cfg)].causal
     loss_sum = torch.zeros((), device=world.device)
     for batch in batches:
-        # only the last shares gradients between processes; until then FSDP keeps them whole
+        # Only the last batch shares gradients between processes, so that this is done once a step; until then
+        # FSDP keeps them whole. The flag is set before the forward pass, because DDP reads it there.
         is_last = batch is batches[-1]
         if isinstance(wrapped, DistributedDataParallel):
             wrapped.require_backward_grad_sync = is_last    # what no_sync() sets
