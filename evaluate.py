@@ -2,6 +2,7 @@
 
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
     python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
+    python evaluate.py table --others           # exact match, strict F1, precision, recall, ...
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
     python evaluate.py figure share             # or ratio, rate, steps, tokens, flops, cpt
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
@@ -26,7 +27,7 @@ import numpy as np
 from data import OBJECTIVES
 from nanoencoder import figures, metrics, paper
 from nanoencoder.files import locked, read_sealed, sha256, write_sealed
-from nanoencoder.metrics import CORRELATIONS, METRICS, STATISTICS, both_scores
+from nanoencoder.metrics import CORRELATIONS, METRICS, NO_FRACTIONS, STATISTICS, both_scores
 from nanoencoder.predictions import (SCORED, check_predictions, find_folders, lr_text, rate_and_seed,
                                      read_about, read_predictions)
 from nanoencoder.pretraining.log import frequencies_loss, read_log
@@ -40,6 +41,9 @@ Intervals are of one model: `compare` tests differences.""",
     'paper': """\
 Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
 mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
+OTHERS_NOTE = """\
+Further scores of the runs that `table` shows: means over seeds, in percent. Counts, as of entities or
+questions, and mean squared errors are no percentages."""
 
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
@@ -53,6 +57,7 @@ class Settings:
     models: tuple = setting((), of=str)     # only these, in this order
     datasets: tuple = setting((), of=str)   # only these
     published: bool = False             # the paper's numbers beside ours
+    others: bool = False                # a table of further scores, such as exact match and strict F1
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
@@ -64,6 +69,9 @@ class Settings:
         check(self)
         if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
+        if self.others and (self.protocol == 'paper' or self.published or self.split == 'both'):
+            raise ValueError('--others shows standard scores of one split: no --protocol=paper, --published, '
+                             '--split=both')
 
     @property
     def splits(self):
@@ -738,6 +746,9 @@ def table(cfg, problems, found):
     for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
         if rows['column'].nunique() > 1:
             problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
+    if cfg.others:
+        print_others(others_of(cells, frame, cfg), cfg.format)
+        return
     if cfg.format == 'csv':
         print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
         return
@@ -813,6 +824,52 @@ def csv_columns(cell):
         'weights': joined(run.about.get('weights') for run in cell.runs),
         'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
     }
+
+
+def others_of(cells, frame, cfg):
+    """Return a DataFrame with a row for each further score of each Cell, models beside each other.
+
+    frame  what frame_of returns of these cells: n, seeds and learning rate are the same"""
+    import pandas
+    columns = ['task', 'dataset', 'model', 'n', 'seeds', 'lr']
+    found = {}      # {(task, dataset, metric): [a row of each model]}
+    for cell, row in zip(cells.values(), frame[columns].to_dict('records')):
+        scores = {}     # {metric: {unit: [scores of its fine-tunings]}}
+        for run in cell.runs:   # an average has none
+            unit = run.origin if cell.unit == 'pretraining' else run.seed
+            for metric, score in run.load()[cfg.split]['standard']['others'].items():
+                scores.setdefault(metric, {}).setdefault(unit, []).append(score)
+        for metric, by_unit in scores.items():
+            of_metric = row | {'metric': metric, 'mean': other_mean(metric, by_unit, cfg.format)}
+            if len(by_unit) < len(cell.scores):     # as F1 of a label that not all seeds predict
+                of_metric['seeds'] = str(len(by_unit))
+            found.setdefault((row['task'], row['dataset'], metric), []).append(of_metric)
+    if not found:
+        raise ValueError('these runs have no further scores')
+    rows = itertools.chain(*found.values())
+    return pandas.DataFrame(rows, columns=['task', 'dataset', 'metric', 'model', 'mean', 'n', 'seeds', 'lr'])
+
+
+def other_mean(metric, by_unit, form):
+    """Write the mean over units of {unit: scores}, in percent where they are fractions of 1."""
+    scores = [*by_unit.values()]
+    mean = statistics.fmean(map(statistics.fmean, scores))
+    if metric in NO_FRACTIONS or isinstance(scores[0][0], int):     # a count
+        return f'{mean:.6g}'
+    return f'{100 * mean:.4f}' if form == 'csv' else f'{100 * mean:.1f}'
+
+
+def print_others(frame, form):
+    """Print what others_of returns."""
+    if form == 'csv':
+        print(frame.to_csv(index=False), end='')
+        return
+    frame = frame.astype(str).replace('', '-')
+    if form == 'text':
+        print(frame.to_string(index=False))
+    else:
+        print(markdown(frame.columns, frame.values))
+    print(f'\n{OTHERS_NOTE}')
 
 
 def shown(cell, protocol):
@@ -1051,6 +1108,8 @@ def losses_row(config, lines):
 
 def run_command(words, cfg, problems, found=None):
     """Do what the words of a command line say. `found` is for runs that are kept in another way."""
+    if cfg.others and words != ['table']:
+        raise ValueError('--others is for table')
     match words:
         case ['table']:
             table(cfg, problems, found)

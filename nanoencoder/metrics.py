@@ -203,6 +203,7 @@ STATISTICS = {
     'Matthews': Statistic(one_hot, matthews),
 }
 CORRELATIONS = 'Pearson', 'Spearman'    # of numbers: regression
+NO_FRACTIONS = 'mean squared error',    # further scores that `table --others` does not show in percent
 OF_LABELS = 'accuracy', 'Matthews', *CORRELATIONS     # metrics of SC
 
 

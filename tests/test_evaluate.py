@@ -670,8 +670,93 @@ def test_the_papers_numbers_beside_and_by_themselves(predictions):
     assert '90.00 (one seed) / ' in told(predictions, 'table', '--published', '--protocol=paper')
 
 
+def others(folder, capsys, **settings):
+    """{(task, metric): (its mean as it is written, seeds)} of one model, as `table --others` prints it."""
+    cfg = evaluate.Settings(predictions=str(folder), resamples=100, others=True, format='csv', **settings)
+    evaluate.run_command(['table'], cfg, [])
+    rows = csv.DictReader(capsys.readouterr().out.splitlines())
+    return {(row['task'], row['metric']): (row['mean'], row['seeds']) for row in rows}
+
+
+def percent(share):
+    return f'{100 * share:.4f}'
+
+
+@pytest.mark.filterwarnings('ignore')       # seqeval's, of tags that are no entity
+def test_further_scores_of_tags_equal_seqeval_and_sklearn(tmp_path, capsys, monkeypatch):
+    """Means over seeds at the rate that validation chose; and docs/hacking.md's word accuracy."""
+    def with_words(rows, scheme, metric):
+        *first, others = metrics.score_tags(rows, scheme, metric)
+        right = [gold == pred for row in rows for gold, pred in zip(row['gold'], row['pred'])]
+        return *first, others | {'word accuracy': np.mean(right).item()}
+    monkeypatch.setitem(metrics.METRICS, 'TC', metrics.METRICS['TC']._replace(standard=with_words))
+    draw = random.Random(5)
+    golds = [draw.choices(LABELS, k=6) for _ in range(30)]
+    right = [{'id': k, 'gold': gold, 'pred': gold} for k, gold in enumerate(golds)]
+    wrong = [row | {'pred': ['O'] * 6} for row in right]
+    judged = []
+    for seed in range(2):
+        preds = [changed(tags, draw) for tags in golds]
+        rows = [row | {'pred': pred} for row, pred in zip(right, preds)]
+        write(tmp_path / 'm/TC/tags', {'validation': right, 'test': rows}, f'lr1e-04_sd{seed}')
+        write(tmp_path / 'm/TC/tags', {'validation': wrong, 'test': right}, f'lr1e-03_sd{seed}')
+        gold = {*seqeval.metrics.sequence_labeling.get_entities(golds)}
+        pred = {*seqeval.metrics.sequence_labeling.get_entities(preds)}
+        either = [(span in gold, span in pred) for span in gold | pred]
+        judged.append((
+            sklearn.metrics.precision_score(*zip(*either)),
+            sklearn.metrics.recall_score(*zip(*either)),
+            seqeval.metrics.f1_score(golds, preds, mode='strict', scheme=seqeval.scheme.IOB2),
+            sklearn.metrics.accuracy_score(sum(golds, []), sum(preds, []))))
+    names = 'precision', 'recall', 'strict IOB2 F1', 'word accuracy'
+    wanted = {('TC', name): (percent(mean), '2') for name, mean in zip(names, np.mean(judged, 0))}
+    assert others(tmp_path, capsys) == wanted | {('TC', 'entities'): (str(len(gold)), '2')}
+
+
+def test_further_scores_by_hand(tmp_path, capsys):
+    """Fine-tunings of one pretraining are averaged first; a score that one seed lacks is of the other."""
+    grades = [{'id': k, 'gold': float(k), 'pred': float(k)} for k in range(3)]
+    for origin, seed, error in [(0, 0, 0), (0, 1, 2), (1, 2, 3)]:       # squares: 0 and 4/3, 3
+        rows = [*grades[:2], grades[2] | {'pred': 2.0 + error}]
+        write(tmp_path / f'm-s{origin}/SC/sts', rows, f'lr1e-04_sd{seed}', settings={'metric': 'Spearman'},
+              pretraining=PAST | {'row': 'm', 'seed': origin})
+    for seed, preds in enumerate([('cat', 'cat', '', 'mat'), ('', '', '', '')]):
+        golds = ['cat'], ['cat sat'], [], []
+        rows = [{'id': k, 'golds': gold, 'pred': pred} for k, (gold, pred) in enumerate(zip(golds, preds))]
+        write(tmp_path / 'm/QA/squad', rows, f'lr1e-04_sd{seed}')
+        ranked = {'id': 'q', 'docs': ['a', 'b'], 'scores': [2.0, 1.0], 'gold': {'ab'[seed]: 3}}
+        write(tmp_path / 'm/IR/docs', [ranked], f'lr1e-04_sd{seed}')
+        pairs = [{'id': k, 'set': name, 'good': k - seed, 'bad': -0.5} for k, name in enumerate('xyy')]
+        write(tmp_path / 'm/MP/pairs', pairs, f'lr1e-04_sd{seed}')
+        write(tmp_path / 'm/SC/toy', answers(3 + seed, 4), f'lr1e-04_sd{seed}')
+    pearson = [stats.pearsonr([0, 1, 2], [0, 1, 2 + error]).statistic for error in (0, 2, 3)]
+    assert others(tmp_path, capsys) == {
+        ('SC', 'Pearson'): (percent((pearson[0] + pearson[1] + 2 * pearson[2]) / 4), '2 x 1.5'),
+        ('SC', 'mean squared error'): ('1.83333', '2 x 1.5'),
+        ('SC', 'Matthews'): ('0.0000', '2'),
+        ('SC', 'macro F1'): (percent((3 / 7 + 1) / 2), '2'),
+        ('SC', 'F1 of yes'): (percent(6 / 7), '1'),     # 3 of 4; the other seed predicts but one label
+        ('SC', 'F1 of no'): ('0.0000', '1'),
+        ('QA', 'exact'): ('50.0000', '2'),          # 2 of 4, then 2 of 4
+        ('QA', 'HasAns exact'): ('25.0000', '2'),   # 1 of 2, then none
+        ('QA', 'HasAns F1'): (percent((1 + 2 / 3) / 4), '2'),
+        ('QA', 'HasAns questions'): ('2', '2'),
+        ('QA', 'NoAns exact'): ('75.0000', '2'),    # 1 of 2, then both
+        ('QA', 'NoAns F1'): ('75.0000', '2'),
+        ('QA', 'NoAns questions'): ('2', '2'),
+        ('IR', 'binary NDCG@10'): (percent((1 + 1 / np.log2(3)) / 2), '2'),
+        ('MP', 'x'): ('50.0000', '2'),
+        ('MP', 'y'): ('100.0000', '2'),
+    }
+    words = 'QA', 'squad', 'exact', 'm', '50.0', '4', '2', '1e-04'
+    assert re.search(' +'.join(words), told(tmp_path, 'table', '--others'))
+    assert f'| {" | ".join(words)} |\n' in told(tmp_path, 'table', '--others', '--format=markdown')
+
+
 @pytest.mark.parametrize('words, part', [
     ([], 'the command is'),
+    (['compare', 'a', 'b', '--others'], '--others is for table'),
+    (['table', '--others', '--split=both'], '--others shows standard scores of one split'),
     (['table', '--protocol=paper', '--split=both'], 'scores test alone'),
     (['table', '--predictions=nowhere'], 'nowhere: no runs there'),
     (['figure', 'pie'], 'figure is one of'),
