@@ -61,6 +61,11 @@ test: $(READY)
 slow: $(READY)
 	$(RUN) -m pytest -q -m slow tests
 
+# Tokens of Python by part, and what a change adds to each or takes away. It needs git, and no packages.
+weigh: export WEIGH_AGAINST := $(WEIGH_AGAINST)
+weigh:
+	$(PYTHON) tests/weigh.py
+
 # What needs CUDA, on a machine that has it: tests, kills, speeds, a real run; ten minutes of an H100 by plan.
 gpu: $(READY)
 	$(RUN) bench/gpu.py
@@ -103,4 +108,4 @@ clean:
 	rm -rf corpora/docs corpora/embedded corpora/speedrun texts/embedded texts/docs_* texts/wn_*
 	rm -rf out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
-.PHONY: demo demo-mlm demo-clm-then-mlm study try test slow gpu formats .venv clean
+.PHONY: demo demo-mlm demo-clm-then-mlm study try test slow weigh gpu formats .venv clean
