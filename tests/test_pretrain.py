@@ -194,6 +194,8 @@ def test_one_update_equals_plain_pytorch(trained, corpus):
         loss = theirs(**padded).loss
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        for group in optimizer.param_groups:
+            group['lr'] = cfg.lr_at(step)
         optimizer.step()
         optimizer.zero_grad()
         assert line['loss'] == approx(loss.item(), abs=1e-5)
