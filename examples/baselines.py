@@ -31,7 +31,8 @@ K1 = 0.9    # how soon further copies of a word add less
 B = 0.4     # how much the words of long documents are discounted
 SPACELESS_RUN = re.compile(f'({SPACELESS.pattern}+)')   # in parentheses: `split` keeps it
 # A sentence ends at one of these and a space: the full stops and question marks of Latin, Arabic, Urdu,
-# Hindi, Ethiopic, Armenian and Burmese. Chinese and Japanese have no space there, and Thai nothing but a space.
+# Hindi, Ethiopic, Armenian and Burmese. Chinese and Japanese have no space there, and Thai has nothing but a
+# space.
 SENTENCE_END = re.compile('(?<=[.!?\u061f\u06d4\u0964\u0965\u1362\u0589\u104b])\\s+'
                           '|(?<=[\u3002\uff01\uff0e\uff1f\uff61])\\s*'
                           '|(?<=[\u0e00-\u0eff])\\s+(?=[\u0e00-\u0eff])')
@@ -69,7 +70,8 @@ def terms(text, template='{text}'):
 
 @functools.cache
 def word_pattern():
-    """Runs of letters, numbers, underscores and marks. Python's \\w lacks marks, as the vowels of Hindi are."""
+    """Runs of letters, numbers, underscores and marks. Python's \\w lacks marks, as the vowels of Hindi
+    are."""
     marks = [chr(code) for code in range(sys.maxunicode) if unicodedata.category(chr(code))[0] == 'M']
     return re.compile(rf'[\w{"".join(marks)}]+')
 

@@ -101,14 +101,14 @@ def write_packs(folder):
     root = folder / 'runs'
     packs = {}      # {file's name: lines}
     rows = []
-    for place, about, load in find_runs(folder):
-        run = evaluate.make_run(place, about, load, evaluate.Settings())
+    for place, about, load_predictions in find_runs(folder):
+        run = evaluate.make_run(place, about, load_predictions, evaluate.Settings())
         origin = ''
         name = 'other'
         if run.origin is not None:
             origin = run.origin
             name = plain_name(f's{origin}', place)
-        packs.setdefault(name, []).append(packed_line(root, place, about, load()))
+        packs.setdefault(name, []).append(packed_line(root, place, about, load_predictions()))
         written = replace(run, origin=origin, lr=lr_text(run.lr), validation=f'{run.validation:.6f}',
                           test=f'{run.test:.6f}')
         rows.append([str(getattr(written, name)) for name in COLUMNS])

@@ -165,9 +165,9 @@ def baselines(study, done):
 # Processes
 
 
-# Becomes a command that a signal ends when this process has gone, whatever ended it: Linux's PR_SET_PDEATHSIG.
-# The new process asks for that itself. A preexec_fn would run Python between fork and exec, and so would the
-# hooks that libraries have for a fork, in which the exception of a Ctrl-C is lost.
+# Becomes a command that a signal ends when this process has gone, whatever ended it: Linux's
+# PR_SET_PDEATHSIG. The new process asks for that itself. A preexec_fn would run Python between fork and exec,
+# and so would the hooks that libraries have for a fork, in which the exception of a Ctrl-C is lost.
 WITH_PARENT = """
 import ctypes, os, sys
 parent, number, *command = sys.argv[1:]
@@ -208,8 +208,8 @@ def last_words(log):
 
 
 def run_jobs(jobs, folder, actions, tell, stop):
-    """Run each job once what it needs is there, several at once, until `stop` holds a signal. tell(job, words)
-    is called when one ends. Returns how many failed, were stopped or could not start."""
+    """Run each job once what it needs is there, several at once, until `stop` holds a signal. When one ends,
+    tell(job, words) is called. Returns how many failed, were stopped or could not start."""
     waiting = list(jobs)
     running = {}        # {slot: (job, its log, its process)}
     failed = 0

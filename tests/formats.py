@@ -12,7 +12,7 @@ import fill_mask
 import finetune
 from conftest import as_eurobert_and_as_qwen3, assert_near, run_process
 from nanoencoder.huggingface import open_checkpoint
-from test_finetune import (  # noqa: F401: these open what is exported, too
+from test_finetune import (  # noqa: F401 these open what is exported, too
     checkpoint, command, prepared, random_model, test_a_step_equals_transformers_and_torch, toy,
     train_and_save, test_sentence_transformers_gives_our_vectors)
 from test_huggingface import test_logits_are_those_of_transformers  # noqa: F401

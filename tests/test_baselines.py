@@ -3,7 +3,6 @@ import itertools
 import json
 import math
 import random
-import re
 
 import numpy as np
 import pytest

@@ -12,7 +12,6 @@ import recompute
 from conftest import ROOT
 from nanoencoder import paper
 from studies import speedrun
-from studies.study import load
 
 
 def words_of(page):

@@ -97,4 +97,5 @@ def test_a_dry_run_of_a_branch_from_weights_alone_is_one_line(trained, tmp_path)
     parent = trained(phases=(('clm', 1),), warmup_steps=0, decay_steps=0, val_rows=0)
     folder = tmp_path / 'out/run/1'
     (folder / 'state.json').unlink()
-    refused('run/1: has no state.json that says a step', cost.dry_run, replace(parent, branch_from=str(folder)), 1)
+    branch = replace(parent, branch_from=str(folder))
+    refused('run/1: has no state.json that says a step', cost.dry_run, branch, 1)

@@ -24,7 +24,6 @@ from conftest import (change, copy_program, edit, flip, ran, refused, refused_li
                       write_log)
 from data import Corpus, validation_batches
 from nanoencoder import figures, metrics
-from nanoencoder.files import read_json, write_sealed
 from nanoencoder.predictions import SCORED, write_run
 from nanoencoder.tasks import retrieval
 
@@ -161,10 +160,11 @@ def mlqa_f1(pred, gold):
 
 
 def test_answers_without_spaces_are_scored_by_characters():
-    """A judge, by its rule, on answers of Chinese, Japanese and Thai, also mixed with Latin words and digits."""
+    """A judge, by its rule, on answers of Chinese, Japanese and Thai, mixed with Latin words and digits."""
     assert metrics.token_f1('北京市海淀', '北京市海淀区') == approx(10 / 11)
     draw = random.Random(1)
-    words = ['北京', '市', '海淀区', '2008', '年', 'ソニー', 'の', 'Walkman', 'นก', 'ทะเล', ' ', '、', '。', '·', '「', '$']
+    words = ['北京', '市', '海淀区', '2008', '年', 'ソニー', 'の', 'Walkman', 'นก', 'ทะเล', ' ', '、', '。',
+             '·', '「', '$']
     for _ in range(1_000):
         pred, gold = ['猫' + ''.join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(2)]
         assert metrics.token_f1(pred, gold) == approx(mlqa_f1(pred, gold))
@@ -846,7 +846,8 @@ def test_losses_of_each_corpus_by_themselves(tmp_path):
     head = 'run phases step tokens tokens/s val_mlm_loss'.split()
     assert tables == [
         [['corpus', 'f' * 12], head, 'long 12 mlm 12 96 100 4.880'.split(), 'unseen 2 clm 2 16 100'.split()],
-        [['corpus', 'e' * 12], head, 'other 12 mlm 3 24 100 4.970'.split(), 'token frequencies 5.300'.split()]]
+        [['corpus', 'e' * 12], head, 'other 12 mlm 3 24 100 4.970'.split(),
+         'token frequencies 5.300'.split()]]
     assert path == f'{tmp_path}/losses.png'
     assert (tmp_path / 'losses.png').stat().st_size > 5_000
 

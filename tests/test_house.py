@@ -15,8 +15,8 @@ SCRIPTS = sorted(ROOT.glob('*.py'))
 PACKAGE = sorted((ROOT / 'nanoencoder').rglob('*.py'))
 STUDIES = [path for path in (ROOT / 'studies').rglob('*.py') if path.name != 'config.py']
 REST = [*STUDIES, *(ROOT / 'examples').glob('*.py'), *(ROOT / 'bench').glob('*.py')]
-# How many tokens of Python what a reader holds at once may have (its files are in weigh.py). Sums of the program,
-# of the tests or of the pages have no bound: everyone who forks adds to them.
+# How many tokens of Python what a reader holds at once may have (its files are in weigh.py). Sums of the
+# program, of the tests or of the pages have no bound: everyone who forks adds to them.
 MOST = {'a training step': 8_000, 'a fine-tuning': 14_790, 'a score': 11_420}
 TAUT = 16       # tokens a line of code, above which a function is as dense as a formula
 MODULES = {     # nanoencoder.tasks of nanoencoder/tasks/__init__.py

@@ -18,8 +18,8 @@ def test_linear_cka_is_hsic_of_gram_matrices():
     x = draw.normal(size=(50, 8))
     y = draw.normal(size=(50, 6))
     centred = np.eye(50) - 1 / 50
-    k, l = (centred @ z @ z.T @ centred for z in (x, y))
-    expected = (k * l).sum() / np.sqrt((k * k).sum() * (l * l).sum())
+    of_x, of_y = (centred @ z @ z.T @ centred for z in (x, y))
+    expected = (of_x * of_y).sum() / np.sqrt((of_x * of_x).sum() * (of_y * of_y).sum())
     assert layers.linear_cka(x, y) == pytest.approx(expected, rel=1e-9)
     assert expected < 0.9
 

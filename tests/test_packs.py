@@ -103,9 +103,11 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
     assert ran(*words).stdout.endswith('no verdict: it has not come to the end\n')
     past.write_text(text.replace(',24,', ',12,'))   # of half the rows a step
     refused_line('mlm: has seen 24 tokens after 3 steps, r in .*past.csv 12: with another rows_per', *words)
-    past.write_text(text.replace('loss\n', 'loss,val_rows\n').replace('.0\n', '.0,9\n').replace('.2\n', '.2,\n'))
+    counted = text.replace('loss\n', 'loss,val_rows\n')
+    past.write_text(counted.replace('.0\n', '.0,9\n').replace('.2\n', '.2,\n'))
     lines = tmp_path / 'mlm/log.jsonl'
     lines.write_text(lines.read_text().replace('"val_mlm_loss"', '"val_rows": 8, "val_mlm_loss"'))
-    refused_line('mlm: its held-out losses are of val_rows = 8, those of r in .*past.csv of 9: give it', *words)
+    refused_line('mlm: its held-out losses are of val_rows = 8, those of r in .*past.csv of 9: give it',
+                 *words)
     past.write_text(text.replace('r,', 'x,'))
     refused_line("has no row 'r' that was measured at steps", *words)

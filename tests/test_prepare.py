@@ -477,8 +477,8 @@ def test_parts_join_to_the_same_corpus(tmp_path):
 
 
 def test_a_file_of_the_hub_is_a_shard_of_one_commit(tmp_path, monkeypatch):
-    """The streaming code, over local parquet instead of the hub. What was begun stays at the commit that it had
-    then, which meta.json says."""
+    """The streaming code, over local parquet instead of the hub. What was begun stays at the commit that it
+    had then, which meta.json says."""
     import datasets
     load = datasets.load_dataset
     texts = [f'row {k}' for k in range(2_800)]
@@ -667,9 +667,9 @@ def test_a_corpus_of_other_texts_is_not_already_prepared(tmp_path, capsys, monke
         if content is not None:
             path.write_bytes(content)
     for path, content, words in [
-            (texts / '9.txt', b'more', '1 files were added since, 0 removed and 0 edited, the first: .*9.txt'),
+            (texts / '9.txt', b'more', '1 files were added since, 0 removed and 0 edited, .*9.txt'),
             (held / '3.jsonl', None, '0 files were added since, 1 removed and 0 edited, .*held/3.jsonl'),
-            (texts / '2.jsonl', b'{"text": "less"}', ' 0 removed and 1 edited, the first: .*2.jsonl; remove')]:
+            (texts / '2.jsonl', b'{"text": "less"}', ' 0 removed and 1 edited, .*2.jsonl; remove')]:
         change(path, content)
         refused(f'out was made of other texts: .*{words}', prepared, cfg)
         change(path, files.get(path))

@@ -522,7 +522,8 @@ def test_an_edited_state_is_refused_by_all_that_read_it(copied):
     mistake(branch, '8: has no state.json, so no training to continue; branch from')
 
 
-WRONG = None, 0, -1, float('inf'), 'x', True, [], {}, [[[]]], ['x'], {'x': []}     # where something else is meant
+# where something else is meant
+WRONG = None, 0, -1, float('inf'), 'x', True, [], {}, [[[]]], ['x'], {'x': []}
 
 
 def test_a_state_of_a_wrong_shape_is_one_line(copied):
@@ -611,7 +612,8 @@ def test_each_node_compares_its_own_copy(copied, corpus_to_damage, tmp_path, dam
     results = [process.ended() for process in begin(2, 'pretrain.py', *words, nodes=[first, second])]
     one_line_error(results[1], f'{path}: (missing or )?changed since it was written')
     one_line_error(results[0], 'lost another process')
-    assert files.read_json(run_of(copied) / 'config.json')['starts'][0]['processes'] == 1     # it did not begin
+    starts = files.read_json(run_of(copied) / 'config.json')['starts']
+    assert starts[0]['processes'] == 1      # it did not begin
 
 
 def test_an_edited_meta_json_is_one_line(settings, corpus_to_damage):
@@ -664,7 +666,8 @@ def runs_of_layouts(settings, world_size):
 
 
 def begin(world_size, script, *words, nodes=()):
-    """Processes of a script, with what torchrun sets for each on one node. Or of a node each, with its words."""
+    """Processes of a script, with what torchrun sets for each on one node. Or of a node each, with its
+    words."""
     places = [(rank, world_size, ()) for rank in range(world_size)]
     if nodes:
         places = [(0, 1, own_words) for own_words in nodes]

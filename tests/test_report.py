@@ -302,11 +302,14 @@ def test_a_flipped_bit_ends_the_report_before_it_is_written(toy, name):
 @pytest.mark.parametrize('old, new, words', [
     ("'phases': (('mlm', 200),)", "'phases': (('mlm', 200),), 'lr': 0.01", 'lr = 0.003, not 0.01'),
     ("'phases': (('mlm', 200),)", "'phases': (('mlm', 150), ('clm', 50))", r'phases = .+, not \[\['),
-    ("'phases': (('mlm', 200),)", "'phases': (('mlm', 200),), 'mask_ratio': 0.2", 'mask_ratio = 0.4, not 0.2'),
+    ("'phases': (('mlm', 200),)", "'phases': (('mlm', 200),), 'mask_ratio': 0.2",
+     'mask_ratio = 0.4, not 0.2'),
     ("'configs/tiny.py'", "'configs/tiny.py', 'seed_of': 0", 'unknown setting'),
     ("'configs/tiny.py'}", "'configs/tiny.py', 'optimizer': 'muon'}", 'matrix_lr_ratio = 1.0, not 6.7'),
-    ("docs_tc.py', ", "docs_tc.py', 'epochs': 2, ", 'clm-1-s0/TC/docs_tc/lr1e-03_sd0 was made with epochs = 1, n'),
-    ("every_task = {", "every_task = {'warmup': 0.2, ", 'was made with warmup = 0.1, not 0.2: give its task a')])
+    ("docs_tc.py', ", "docs_tc.py', 'epochs': 2, ",
+     'clm-1-s0/TC/docs_tc/lr1e-03_sd0 was made with epochs = 1, n'),
+    ("every_task = {", "every_task = {'warmup': 0.2, ",
+     'was made with warmup = 0.1, not 0.2: give its task a')])
 def test_a_page_is_of_the_runs_that_its_config_describes(toy, old, new, words):
     """What run.py would refuse is refused where results are told."""
     row, = (row for name, row in load([str(toy)])[0].rows.items() if name == 'mlm-2')

@@ -74,7 +74,7 @@ def replays(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def rules(game, replays, monkeypatch):
-    """Those of a game with this corpus, whose referee draws seed 0, fetches no commit and trains no run twice,
+    """Those of a game with this corpus, whose referee draws seed 0, fetches no commit, trains no run twice
     and asks models in this process: nearly all of them have the model.py of this checkout."""
     monkeypatch.setattr(speedrun, 'TEXTS', Corpus(game / 'corpus').meta['fingerprint'])
     monkeypatch.setattr(speedrun, 'TARGET', 9)

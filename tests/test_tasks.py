@@ -866,7 +866,8 @@ def test_a_regressions_label_is_a_number():
     row = {'sentence1': '', 'sentence2': '', 'label': '4.5'}
     labels = Labels(kind.task, ((), {}), '')
     assert kind.make_row(row, labels, 'here')['label'] == 4.5
-    refused("here: label 'high' is no number.*; if .* unlabelled = .'high',. leaves", kind.make_row, row | {'label': 'high'}, labels, 'here')
+    refused("here: label 'high' is no number.*; if .* unlabelled = .'high',. leaves", kind.make_row,
+            row | {'label': 'high'}, labels, 'here')
 
 
 @pytest.mark.parametrize('name, columns', [
