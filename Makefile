@@ -1,4 +1,5 @@
 # make demo    the question in miniature on a laptop
+# make lint    names that are not there or not used, long lines and functions: seconds
 # make test    everything, on the CPU, without network
 # make study   the demo's question with six pretraining seeds and a ladder of lengths: hours on two cores
 PYTHON ?= python3
@@ -55,6 +56,9 @@ try: $(READY)
 	$(RUN) pretrain.py configs/try.py --name=$(attempt) $(ARGS)
 	$(RUN) studies/losses.py out/$(attempt)
 
+lint: $(READY)
+	$(RUN) -m ruff check
+
 test: $(READY)
 	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests
 
@@ -108,4 +112,4 @@ clean:
 	rm -rf corpora/docs corpora/embedded corpora/speedrun texts/embedded texts/docs_* texts/wn_*
 	rm -rf out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
-.PHONY: demo demo-mlm demo-clm-then-mlm study try test slow weigh gpu formats .venv clean
+.PHONY: demo demo-mlm demo-clm-then-mlm study try lint test slow weigh gpu formats .venv clean
