@@ -2,6 +2,7 @@
 import csv
 import math
 import re
+import tomllib
 
 import numpy as np
 import pytest
@@ -83,6 +84,10 @@ def test_what_is_cited_is_the_software():
     """A preferred-citation would be cited in its place."""
     content = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
     assert (content['type'], content['title']) == ('software', 'nanoEncoder')
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+    assert content['version'] == project['version']
+    assert f'version={{{project["version"]}}}' in words_of('README.md')
+    assert f'## {project["version"]} ' in (ROOT / 'CHANGELOG.md').read_text()
     assert 'preferred-citation' not in content
     assert [work['title'] for work in content['references']] == [
         'Should We Still Pretrain Encoders with Masked Language Modeling?']
