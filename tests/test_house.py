@@ -149,3 +149,4 @@ def test_make_and_uv_install_exact_versions():
     makefile = (ROOT / 'Makefile').read_text()
     assert {*re.findall(r'torch==(\S+)', makefile)} == {pins['torch']}
     assert f'build/transformers-{pins["transformers"]}/installed' in makefile
+    assert f'rev: v{pins["ruff"]} ' in (ROOT / '.pre-commit-config.yaml').read_text()
