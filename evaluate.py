@@ -28,8 +28,15 @@ from data import OBJECTIVES
 from nanoencoder import figures, metrics, paper
 from nanoencoder.files import locked, read_sealed, sha256, write_sealed
 from nanoencoder.metrics import CORRELATIONS, METRICS, NO_FRACTIONS, STATISTICS, both_scores
-from nanoencoder.predictions import (SCORED, check_predictions, find_folders, lr_text, rate_and_seed,
-                                     read_about, read_predictions)
+from nanoencoder.predictions import (
+    SCORED,
+    check_predictions,
+    find_folders,
+    lr_text,
+    rate_and_seed,
+    read_about,
+    read_predictions,
+)
 from nanoencoder.pretraining.log import frequencies_loss, read_log
 from nanoencoder.settings import check, check_value, parse, run_main, setting, split_words
 

@@ -40,8 +40,15 @@ from nanoencoder.processes import World, pick_device
 from nanoencoder.sentence_encoders import read_pooling
 from nanoencoder.settings import free, is_full, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, all_rows, pack
-from nanoencoder.tasks.models import (Scoring, check_export, describe, print_prompts, reading_length,
-                                      save_encoder, saved_folder)
+from nanoencoder.tasks.models import (
+    Scoring,
+    check_export,
+    describe,
+    print_prompts,
+    reading_length,
+    save_encoder,
+    saved_folder,
+)
 from nanoencoder.tokenizer import load_tokenizer
 
 

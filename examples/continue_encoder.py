@@ -34,8 +34,17 @@ from model import Sizes
 from nanoencoder.files import blame, read_json, whole
 from nanoencoder.huggingface import fetch_weights, folder_of, source_of
 from nanoencoder.optimizers import make_optimizer
-from nanoencoder.peers import (check_encoder, check_ids, import_transformers, pad_of, pad_texts, positions_of,
-                               read_settings, read_tokenizer, read_weights)
+from nanoencoder.peers import (
+    check_encoder,
+    check_ids,
+    import_transformers,
+    pad_of,
+    pad_texts,
+    positions_of,
+    read_settings,
+    read_tokenizer,
+    read_weights,
+)
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.sentence_encoders import FILES as SENTENCE_FILES, read_modules
 from nanoencoder.settings import flat, parse, run_main

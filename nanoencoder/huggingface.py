@@ -20,8 +20,17 @@ from safetensors.torch import load_file, save as to_bytes
 
 from data import OBJECTIVES
 from model import ACTIVATION, Model, Sizes
-from nanoencoder.files import (blame, changed_files, plain_name, read_json, saved_state, saved_steps, sha256,
-                               sha256_of_text, write_json)
+from nanoencoder.files import (
+    blame,
+    changed_files,
+    plain_name,
+    read_json,
+    saved_state,
+    saved_steps,
+    sha256,
+    sha256_of_text,
+    write_json,
+)
 from nanoencoder.settings import check_value
 from nanoencoder.tokenizer import conversion, download, is_hub_id, load_tokenizer
 

@@ -11,8 +11,17 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nanoencoder.files import blame, read_json
-from nanoencoder.huggingface import (CONFIG, FAMILIES, MOMENTS, ROLES, WEIGHTS, Checkpoint, folder_of,
-                                     open_checkpoint, read_state)
+from nanoencoder.huggingface import (
+    CONFIG,
+    FAMILIES,
+    MOMENTS,
+    ROLES,
+    WEIGHTS,
+    Checkpoint,
+    folder_of,
+    open_checkpoint,
+    read_state,
+)
 from nanoencoder.sentence_encoders import read_modules
 from nanoencoder.tokenizer import Tokenizer, conversion, one_line
 

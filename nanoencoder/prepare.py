@@ -27,9 +27,22 @@ from tqdm import tqdm
 
 from data import Corpus, in_order
 from nanoencoder.encodings import not_utf8
-from nanoencoder.files import (blame, changed_files, check_fields, digest_of, locked, read_json, read_sealed,
-                               remove, require_fields, sha256, sha256_of_text, whole, write_json,
-                               write_sealed)
+from nanoencoder.files import (
+    blame,
+    changed_files,
+    check_fields,
+    digest_of,
+    locked,
+    read_json,
+    read_sealed,
+    remove,
+    require_fields,
+    sha256,
+    sha256_of_text,
+    whole,
+    write_json,
+    write_sealed,
+)
 from nanoencoder.settings import check, check_value, flat, free, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 

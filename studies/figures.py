@@ -107,7 +107,7 @@ def draw_frame(ax, panel, optimizer):
 
 def race(ax, losses):
     """Draw held-out losses of the speedrun's rows, seed 0, by step, and the target."""
-    from studies.speedrun import TARGET     # which loads torch
+    from studies.speedrun import TARGET  # which loads torch
     for arm, row in RACED.items():
         colour, dash = style_of(arm)
         lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]

@@ -23,8 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
 import evaluate
-from nanoencoder.files import (changed_files, locked, plain_name, read_json, sha256, whole,
-                               write_json)
+from nanoencoder.files import changed_files, locked, plain_name, read_json, sha256, whole, write_json
 from nanoencoder.predictions import SCORED, lr_text
 from nanoencoder.settings import parse, run_main, split_words
 from studies import losses

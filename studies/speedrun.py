@@ -46,8 +46,17 @@ from nanoencoder.huggingface import MOMENTS, NAMES, WEIGHTS, read_state
 from nanoencoder.prepare import clean, fingerprint, hash_of, verify
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import refuse_differences
-from nanoencoder.settings import (as_tuple, build, check, flat, interrupt_on_signals, parse, run_main,
-                                  setting, split_words)
+from nanoencoder.settings import (
+    as_tuple,
+    build,
+    check,
+    flat,
+    interrupt_on_signals,
+    parse,
+    run_main,
+    setting,
+    split_words,
+)
 from studies import fetch
 from studies.hold_out import read_rows
 from studies.run import start

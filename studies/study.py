@@ -28,8 +28,7 @@ from evaluate import model_of
 from model import Sizes
 from nanoencoder import prepare
 from nanoencoder.files import read_json
-from nanoencoder.settings import (check, check_value, flat, leaves, nearest, parse, read, setting,
-                                  split_words)
+from nanoencoder.settings import check, check_value, flat, leaves, nearest, parse, read, setting, split_words
 
 # what a study itself gives each of its runs
 GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'model', 'untrained', 'grid', 'predictions'}

@@ -11,8 +11,18 @@ import torch.nn.functional as F
 import transformers
 
 import data
-from conftest import (ROOT, Script, assert_near, jsonl, log_lines, ran, refused_line, run_script, texts,
-                      torchrun)
+from conftest import (
+    ROOT,
+    Script,
+    assert_near,
+    jsonl,
+    log_lines,
+    ran,
+    refused_line,
+    run_script,
+    texts,
+    torchrun,
+)
 from data import OBJECTIVES, Corpus, read_step
 from examples import continue_encoder
 from nanoencoder import files, prepare

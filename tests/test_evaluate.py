@@ -20,8 +20,18 @@ from scipy import stats
 
 import evaluate
 import simulation
-from conftest import (change, copy_program, edit, flip, ran, refused, refused_line, run_process, run_script,
-                      write_log)
+from conftest import (
+    change,
+    copy_program,
+    edit,
+    flip,
+    ran,
+    refused,
+    refused_line,
+    run_process,
+    run_script,
+    write_log,
+)
 from data import Corpus, validation_batches
 from nanoencoder import figures, metrics
 from nanoencoder.predictions import SCORED, write_run
@@ -113,8 +123,11 @@ WORDS = ['the', 'a', 'The', 'cat', 'cat,', 'Cat!', 'sat', '42', 'An', "it's", ' 
 
 def test_answers_equal_torchmetrics_squad():
     """Its squad is the v1.1 script; random answers with articles, punctuation, case, and nothing at all."""
-    from torchmetrics.functional.text.squad import (_compute_exact_match_score, _compute_f1_score,
-                                                    _metric_max_over_ground_truths)
+    from torchmetrics.functional.text.squad import (
+        _compute_exact_match_score,
+        _compute_f1_score,
+        _metric_max_over_ground_truths,
+    )
     draw = random.Random(3)
     for _ in range(5_000):
         pred, *golds = [

@@ -8,7 +8,6 @@ from conftest import ROOT, read_rows, run_process
 from examples import embedded_docs, wordnet
 
 
-
 def read(path):
     return read_rows(ROOT / 'texts' / path)
 

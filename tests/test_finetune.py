@@ -19,8 +19,22 @@ from pytest import approx
 
 import bench
 import finetune
-from conftest import (ROOT, Script, as_eurobert_and_as_qwen3, assert_near, change, edit, jsonl, open_whole,
-                      ran, read_rows, refused_line, small_run, torch_adamw, torchrun)
+from conftest import (
+    ROOT,
+    Script,
+    as_eurobert_and_as_qwen3,
+    assert_near,
+    change,
+    edit,
+    jsonl,
+    open_whole,
+    ran,
+    read_rows,
+    refused_line,
+    small_run,
+    torch_adamw,
+    torchrun,
+)
 from model import Model
 from nanoencoder import files, huggingface, settings as configs, tasks
 from nanoencoder.predictions import SCORED, read_predictions

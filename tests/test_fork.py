@@ -12,8 +12,8 @@ import pytest
 from conftest import ROOT, edit
 from test_pages import BLOCKS, README
 
-# The two tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, and runs of the
-# paper that are branches of longer ones
+# The two tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, and runs of
+# the paper that are branches of longer ones
 OF_OUR_SCHEDULE = 'test_schedule_by_hand', 'test_the_papers_38_runs'
 
 

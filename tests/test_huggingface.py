@@ -14,8 +14,20 @@ from safetensors.torch import load_file, save_file
 
 import fill_mask
 import pretrain
-from conftest import (ROOT, as_eurobert_and_as_qwen3, assert_near, copy_program, edit, jsonl, open_whole, ran,
-                      refused, refused_line, run_process, texts)
+from conftest import (
+    ROOT,
+    as_eurobert_and_as_qwen3,
+    assert_near,
+    copy_program,
+    edit,
+    jsonl,
+    open_whole,
+    ran,
+    refused,
+    refused_line,
+    run_process,
+    texts,
+)
 from model import initial_weight
 from nanoencoder import files, huggingface
 from nanoencoder.huggingface import open_checkpoint

@@ -22,8 +22,8 @@ from test_tokenizer import TOKENIZER
 ROLES = dict(bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
 WORDS = "the array unbelievably na\xefve \u6771\u4eac don't 12345 shape, (values) \U0001f642 an axis".split()
 BOS, EOS = 4_093, 4_094
-# {name: (family, tokens of its vocabulary, what config.json says, likelihood, in front of a sentence)}: of every
-# objective as its entry in OBJECTIVES says, and of ours by hand
+# {name: (family, tokens of its vocabulary, what config.json says, likelihood, in front of a sentence)}: of
+# every objective as its entry in OBJECTIVES says, and of ours by hand
 MODELS = {
     name: ('eurobert', 4_096, {'objective': name}, 'causal' if objective.causal else 'pseudo',
            [EOS] * objective.offset)

@@ -18,9 +18,8 @@ from nanoencoder import peers
 from nanoencoder.files import read_json, write_json, write_sealed
 from nanoencoder.tasks import retrieval, tagging
 from nanoencoder.tokenizer import load_tokenizer
+from test_finetune import KINDS, TOKENIZER, checkpoint, command, prepared, random_model, toy  # noqa: F401
 from test_huggingface import rewrite, with_tensor
-from test_finetune import (  # noqa: F401
-    KINDS, TOKENIZER, checkpoint, command, prepared, random_model, toy)
 from test_tasks import QUESTIONS, examples_of
 
 ROWS = 900     # embeddings, a few more than tokens

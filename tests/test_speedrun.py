@@ -14,8 +14,19 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import pretrain
-from conftest import (ROOT, edit, jsonl, log_lines, one_line_error, ran, read_rows, refused, refused_line,
-                      run_script, texts)
+from conftest import (
+    ROOT,
+    edit,
+    jsonl,
+    log_lines,
+    one_line_error,
+    ran,
+    read_rows,
+    refused,
+    refused_line,
+    run_script,
+    texts,
+)
 from data import Corpus, validation_batches
 from nanoencoder import files, huggingface, prepare
 from nanoencoder.pretraining import cost, log

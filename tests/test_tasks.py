@@ -15,11 +15,10 @@ import tokenizers
 
 import finetune
 from conftest import LLAMA3, ROOT, jsonl, refused, refused_line, replace
-from nanoencoder import metrics, paper, tasks
-from nanoencoder import settings as configs
+from nanoencoder import metrics, paper, settings as configs, tasks
 from nanoencoder.predictions import json_lines
-from nanoencoder.tasks import retrieval
 from nanoencoder.tables import Field
+from nanoencoder.tasks import retrieval
 from nanoencoder.tasks.files import read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parent.parent
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
           tokenize.ENDMARKER)
-# What a reader holds at once, by files and folders of the repository; a file belongs to the first that has it.
+# What a reader holds at once, by files and folders. A file belongs to the first part that has it.
 READ_TOGETHER = {
     'a training step': ('model.py', 'data.py', 'pretrain.py'),
     'a fine-tuning': ('finetune.py', 'nanoencoder/tasks'),

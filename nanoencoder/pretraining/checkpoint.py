@@ -16,8 +16,17 @@ from safetensors.torch import load_file, save as to_bytes
 from data import OBJECTIVES, objective_at
 from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface
-from nanoencoder.files import (blame, changed_files, read_json, remove, saved_state, saved_steps, sha256,
-                               whole, write_sealed)
+from nanoencoder.files import (
+    blame,
+    changed_files,
+    read_json,
+    remove,
+    saved_state,
+    saved_steps,
+    sha256,
+    whole,
+    write_sealed,
+)
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.prepare import compare_shards, open_sealed, read_meta
 from nanoencoder.pretraining import cost

@@ -15,8 +15,18 @@ from datetime import timedelta
 from pathlib import Path
 
 from data import OBJECTIVES
-from nanoencoder.files import (blame, json_lines, locked, read_json, remove, require_fields, saved_state,
-                               saved_steps, whole, write_json)
+from nanoencoder.files import (
+    blame,
+    json_lines,
+    locked,
+    read_json,
+    remove,
+    require_fields,
+    saved_state,
+    saved_steps,
+    whole,
+    write_json,
+)
 from nanoencoder.settings import flat
 
 # types of what readers need of a line of log.jsonl
@@ -140,7 +150,7 @@ class Log:
 
 def write_config(run, cfg, corpus, world, state, how):
     """Write config.json: the settings, what the corpus was, and how, where and with what each start began."""
-    import torch    # those who only read logs do without
+    import torch  # those who only read logs do without
 
     from nanoencoder.prepare import unigram_loss
     from nanoencoder.processes import processor

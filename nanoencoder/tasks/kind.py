@@ -136,7 +136,7 @@ class Data(NamedTuple):
 
 def held_out(rows, share):
     """(rows to train on, rows held out), drawn as the authors draw them, by `datasets` with seed 42."""
-    import datasets     # which takes seconds
+    import datasets  # which takes seconds
     numbers = datasets.Dataset.from_dict({'row': range(len(rows))})
     parts = numbers.train_test_split(train_size=1 - share, seed=42)
 
