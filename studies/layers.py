@@ -65,7 +65,7 @@ def main():
     for checkpoint in map(open_checkpoint, names):
         model = checkpoint.model(head=False)
         longest = reading_length(task, checkpoint)
-        data = tasks.load_data(task, checkpoint.tokenizer(), longest, reads=partial(probed_rows, task))
+        data = tasks.load_data(task, checkpoint.tokenizer(), longest, choose_rows=partial(probed_rows, task))
         read = {}           # {split: [states of each example] of each layer}
         targets = {}
         for split in tasks.SPLITS:

@@ -411,7 +411,7 @@ def test_nothing_of_a_strangers_repository_runs(stranger, tmp_path):
 @pytest.mark.parametrize('file, old, new, reason', [
     ('data.py', 'stretches = i % num_stretches', 'stretches = (i + 2) % num_stretches',
      'step 1 read other tokens than those of its rows'),
-    ('pretrain.py', 'in batches:\n        # only', 'in [*batches, *batches]:\n        # only',
+    ('pretrain.py', 'in batches:\n        # Only', 'in [*batches, *batches]:\n        # Only',
      'read 24,576 tokens, where its steps have 12,288'),
     ('data.py', 'targets = np.where(chosen, tokens,', 'targets = np.where(chosen, 4_000,',
      'step 1 learned to predict tokens that are not'),
