@@ -16,8 +16,9 @@ PACKAGE = sorted((ROOT / 'nanoencoder').rglob('*.py'))
 STUDIES = [path for path in (ROOT / 'studies').rglob('*.py') if path.name != 'config.py']
 REST = [*STUDIES, *(ROOT / 'examples').glob('*.py'), *(ROOT / 'bench').glob('*.py')]
 # How many tokens of Python what a reader holds at once may have (its files are in weigh.py). Sums of the
-# program, of the tests or of the pages have no bound: everyone who forks adds to them.
-MOST = {'a training step': 8_000, 'a fine-tuning': 14_790, 'a score': 11_420}
+# program, of the tests or of the pages have no bound: everyone who forks adds to them. A fine-tuning is read
+# with one kind of task, the heaviest; a fork may add others.
+MOST = {'a training step': 8_000, 'a fine-tuning': 12_740, 'a score': 11_420}
 TAUT = 16       # tokens a line of code, above which a function is as dense as a formula
 MODULES = {     # nanoencoder.tasks of nanoencoder/tasks/__init__.py
     '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
@@ -62,6 +63,12 @@ def kind_of(value):
     return ast.dump(value.func) if isinstance(value, ast.Call) else type(value)
 
 
+def is_a_kind(path):
+    """Whether a file holds a kind of task."""
+    bases = [base for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef) for base in node.bases]
+    return any(ast.unparse(base) == 'Kind' for base in bases)
+
+
 def own_text(path):
     """A file's text without what somebody put there by a recipe of docs/hacking.md."""
     text = path.read_text()
@@ -75,7 +82,9 @@ def test_what_is_read_together_can_be_held_in_mind(part):
     """If this fails, look for what nobody would miss. Comments cost nothing here, and joining lines gains
     nothing."""
     files = [path for path in SCRIPTS + PACKAGE if part_of(path.relative_to(ROOT)) == part]
-    weight = sum(tokens_of_lines(own_text(path)).total() for path in files)
+    weights = {path: tokens_of_lines(own_text(path)).total() for path in files}
+    kinds = [weights.pop(path) for path in files if is_a_kind(path)]
+    weight = sum(weights.values()) + max(kinds, default=0)
     assert weight <= MOST[part], f'{part} has {weight:,} tokens of {MOST[part]:,}'
 
 
