@@ -38,7 +38,7 @@ from nanoencoder.peers import open_encoder
 from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
 from nanoencoder.sentence_encoders import read_pooling
-from nanoencoder.settings import free, is_full, parse, run_main, setting
+from nanoencoder.settings import is_full, may_change, parse, run_main, setting
 from nanoencoder.tasks.kind import NO_LABEL, all_rows, pack
 from nanoencoder.tasks.models import (
     Scoring,
@@ -54,17 +54,17 @@ from nanoencoder.tokenizer import load_tokenizer
 
 @dataclass(frozen=True)
 class Settings(tasks.Task, Scoring):
-    # `fixes` says what another value would change: a run's numbers (the default), its rows, or nothing
+    # a run's results depend on each setting; where one is may_change they do not (nanoencoder/settings.py)
 
-    untrained: bool = free(False)    # the sizes and tokenizer of `model`; new weights
+    untrained: bool = may_change(False)  # the sizes and tokenizer of `model`; new weights
     # controls: another encoder of the same weights, to be given a variant
     causal: bool = False                             # keep the causal mask on; bidirectional in the paper
     layers: int = setting(-1, -1)                    # only the first of the model's, then its norm; -1: all
     # the paper, section 2; the rest of the optimizer from the authors' run files
     lr: float = setting(1e-4, 0)
     seed: int = setting(0, 0)                         # of the head's weights and the order of the data
-    lrs: tuple = free((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), 0, of=float)  # of --grid
-    seeds: tuple = free((0, 1, 2, 3, 4), 0, of=int)                       # of --grid
+    lrs: tuple = may_change((1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4), 0, of=float)  # of --grid
+    seeds: tuple = may_change((0, 1, 2, 3, 4), 0, of=int)  # of --grid
     batch_size: int = setting(32, 1)
     warmup: float = setting(0.1, 0, 1)               # share of the steps, then linear decay to 0
     optimizer: str = setting('adamw', choices=OPTIMIZERS)            # muon: on layers' matrices
@@ -75,8 +75,8 @@ class Settings(tasks.Task, Scoring):
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)
     weights: str = setting('fp32', choices=('fp32', 'bf16'))  # bf16: as the authors, loses small updates
-    recompute: bool = free(False)    # activations, to save memory
-    save_model: bool = free(False)   # also write fine-tuned/<the same path>
+    recompute: bool = may_change(False)  # activations, to save memory
+    save_model: bool = may_change(False)  # also write fine-tuned/<the same path>
 
     def __post_init__(self):
         super().__post_init__()

@@ -24,7 +24,7 @@ from nanoencoder.huggingface import fetch_weights, open_checkpoint, read_predict
 from nanoencoder.metrics import SPACELESS, both_scores
 from nanoencoder.predictions import is_written, run_folder, write_run
 from nanoencoder.processes import World, pick_device
-from nanoencoder.settings import check, flat, of_rows, parse, run_main, setting
+from nanoencoder.settings import check, flat, parse, run_main, selects_data, setting
 from nanoencoder.tasks.files import Source, read_table
 from nanoencoder.tasks.kind import Example, framed, pack, room
 from nanoencoder.tasks.models import Scoring, describe, reading_length
@@ -33,10 +33,10 @@ from nanoencoder.tasks.task import fingerprint, get
 
 @dataclass(frozen=True)
 class Settings(Source, Scoring):
-    test: str = of_rows('test')                     # name of the split or file
-    good: str = of_rows('sentence_good')            # columns: the sentence that should be likelier
-    bad: str = of_rows('sentence_bad')
-    group: str = of_rows('')                        # column of the sets, which count alike; empty: one set
+    test: str = selects_data('test')  # name of the split or file
+    good: str = selects_data('sentence_good')  # columns: the sentence that should be likelier
+    bad: str = selects_data('sentence_bad')
+    group: str = selects_data('')  # column of the sets, which count alike; empty: one set
     likelihood: str = setting('', choices=('', 'causal', 'pseudo', 'pseudo-token'))  # empty: the model's own
 
     # a model's folder in predictions is named by these, as finetune.py's are
@@ -240,8 +240,8 @@ def main():
     name, about = describe(checkpoint, checkpoint.sizes, cfg)
     cfg = replace(cfg, name=name, likelihood=likelihood, max_length=max_length, dtype=world.dtype)
     about |= {      # with what describe says, all that fixes the numbers
-        'settings': flat(cfg, ('numbers',)),
-        'rows': flat(cfg, ('rows',)),
+        'settings': flat(cfg, ('results',)),
+        'rows': flat(cfg, ('data',)),
         'method': 'zero-shot',
         'offset': prediction.offset,
         'data': fingerprint({'test': rows}),

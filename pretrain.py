@@ -27,16 +27,17 @@ from nanoencoder.optimizers import OPTIMIZERS, make_optimizer, ratio_of
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
 from nanoencoder.processes import choose_flash_attention, processes, stop_signals, unsharded
-from nanoencoder.settings import check, check_value, free, parse, run_main, setting
+from nanoencoder.settings import check, check_value, may_change, parse, run_main, setting
 
 ARRAYS = 'tokens', 'targets', 'at', 'weights'   # of a Batch
 
 
 @dataclass(frozen=True)
 class Settings:
-    name: str = free('')            # of the run's folder in `out`; with weights_from it may be left out
-    row: str = free('')             # of the study that it belongs to; its runs differ in their seed alone
-    corpus: str = free('corpora/fineweb_edu')  # a folder that data.py wrote
+    # a run that goes on must have the settings that it began with, but for those that say may_change
+    name: str = may_change('')  # of the run's folder in `out`; with weights_from it may be left out
+    row: str = may_change('')  # of the study that it belongs to; its runs differ in their seed alone
+    corpus: str = may_change('corpora/fineweb_edu')  # a folder that data.py wrote
     phases: tuple = (('clm', 42_000),)  # (objective, steps), one after the other; paper, section 2
     repeat: int = setting(1, 1)     # times that the phases are run through; many short ones mix objectives
     model: Sizes = Sizes()          # each of its sizes is a setting, too
@@ -62,24 +63,24 @@ class Settings:
     eps: float = setting(1e-5, 0)
     grad_clip: float = setting(1.0, 1e-9)  # the gradient's norm
     # how it is computed, watched and saved
-    micro_rows: int = free(6, 0)    # rows that a process computes at once, at most; 0: all that it has
-    log_every: int = free(10, 1)    # steps whose lines are written together
-    val_every: int = free(1_000, 0)  # steps; 0: only at the end
-    val_rows: int = free(512, 0)    # held-out rows, the same ones each time; 0, also later: no validation
-    val_mask_ratio: float = free(0.4, 1e-9, 1)  # one for all runs, so that their held-out losses compare
-    save_every: int = free(1_000, 0)  # steps; 0: only at the end
-    save_at: tuple = free((), of=int)  # steps whose checkpoints are always kept
-    keep: int = free(2, 1)          # newest other checkpoints kept
-    parallel: str = free('ddp', choices=('ddp', 'fsdp'))  # fsdp shards weights, gradients and optimizer
-    device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))  # auto: cuda, else mps, else cpu
-    dtype: str = free('auto', choices=('auto', 'fp32', 'bf16'))  # weights and moments are fp32
-    compile: bool = free(False)     # torch.compile the layers: for GPUs
-    fa3: bool = free(True)          # FlashAttention 3 where it is installed, on GPUs of Hopper's kind
-    recompute: bool = free(False)   # activations in the backward pass: less memory, a third more time
-    branch_from: str = free('')     # another run's checkpoint to continue, optimizer and data position too
-    weights_from: str = free('')    # start from the weights of a checkpoint or hub id, and its sizes
-    new_head: bool = free(False)    # with weights_from: begin with a new output head, which it may lack
-    out: str = free('out')          # folder of all runs
+    micro_rows: int = may_change(6, 0)  # rows that a process computes at once, at most; 0: all that it has
+    log_every: int = may_change(10, 1)  # steps whose lines are written together
+    val_every: int = may_change(1_000, 0)  # steps; 0: only at the end
+    val_rows: int = may_change(512, 0)  # held-out rows, the same ones each time; 0, also later: no validation
+    val_mask_ratio: float = may_change(0.4, 1e-9, 1)  # one for all runs, so that held-out losses compare
+    save_every: int = may_change(1_000, 0)  # steps; 0: only at the end
+    save_at: tuple = may_change((), of=int)  # steps whose checkpoints are always kept
+    keep: int = may_change(2, 1)  # newest other checkpoints kept
+    parallel: str = may_change('ddp', choices=('ddp', 'fsdp'))  # fsdp shards weights, gradients and optimizer
+    device: str = may_change('auto', choices=('auto', 'cpu', 'cuda', 'mps'))  # auto: cuda, else mps, else cpu
+    dtype: str = may_change('auto', choices=('auto', 'fp32', 'bf16'))  # weights and moments are fp32
+    compile: bool = may_change(False)  # torch.compile the layers: for GPUs
+    fa3: bool = may_change(True)  # FlashAttention 3 where it is installed, on GPUs of Hopper's kind
+    recompute: bool = may_change(False)  # activations in the backward pass: less memory, a third more time
+    branch_from: str = may_change('')  # another run's checkpoint to continue, optimizer and data position too
+    weights_from: str = may_change('')  # start from the weights of a checkpoint or hub id, and its sizes
+    new_head: bool = may_change(False)  # with weights_from: begin with a new output head, which it may lack
+    out: str = may_change('out')  # folder of all runs
 
     @property
     def total_steps(self):

@@ -22,7 +22,7 @@ from nanoencoder import tasks
 from nanoencoder.files import locked
 from nanoencoder.metrics import CORRELATIONS, SPACELESS, both_scores
 from nanoencoder.predictions import write_run
-from nanoencoder.settings import free, parse, run_main
+from nanoencoder.settings import may_change, parse, run_main
 from nanoencoder.tasks.retrieval import ranking
 from nanoencoder.tasks.task import pieces_of
 
@@ -40,7 +40,7 @@ SENTENCE_END = re.compile('(?<=[.!?\u061f\u06d4\u0964\u0965\u1362\u0589\u104b])\
 
 @dataclass(frozen=True)
 class Settings(tasks.Task):
-    predictions: str = free('predictions')
+    predictions: str = may_change('predictions')
 
 
 def methods(task, rows):

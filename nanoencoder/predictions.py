@@ -90,8 +90,8 @@ def about_run(cfg, about, data, trained_on, grid=()):
     trained_on  the Data that it is trained on
     grid        the learning rates and the seeds that were asked for with it"""
     return {
-        'settings': flat(cfg, ('numbers',)),
-        'rows': flat(cfg, ('rows',)),
+        'settings': flat(cfg, ('results',)),
+        'rows': flat(cfg, ('data',)),
         'weights': cfg.weights,
         'labels': trained_on.labels,
         'scheme': cfg.scheme,

@@ -43,7 +43,7 @@ from nanoencoder.files import (
     write_json,
     write_sealed,
 )
-from nanoencoder.settings import check, check_value, flat, free, setting
+from nanoencoder.settings import check, check_value, flat, may_change, setting
 from nanoencoder.tokenizer import learn, load_tokenizer
 
 CHUNK = 256             # documents that are tokenised at once
@@ -66,7 +66,7 @@ NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'sh
 class Settings:
     source: str = setting('folder', choices=('folder', 'hub'))
     path: str = ''                  # a folder or a file, or several: "a, b"; or a dataset's name on the hub
-    made_by: str = free('')  # the command that writes these texts, if they are missing
+    made_by: str = may_change('')  # the command that writes these texts, if they are missing
     subset: str = ''                # of a hub dataset, as sample-350BT
     split: str = 'train'            # of a hub dataset
     column: str = 'text'            # of .jsonl, .parquet and hub datasets
@@ -80,10 +80,10 @@ class Settings:
     held_out_by: str = setting('normalised', choices=('normalised', 'verbatim'))  # the form that is hashed
     skip_bad: bool = False          # leave out files and rows that cannot be read, and count them
     shard_bytes: int = setting(2 ** 30, 1)  # of a folder's files, about, for a shard
-    allow_unknown: bool = free(False)   # even if the tokenizer does not know a tenth of the texts
+    allow_unknown: bool = may_change(False)  # even if the tokenizer does not know a tenth of the texts
     max_tokens: int = setting(0, 0)  # stop after this many, shared over the parts; 0: all there are
-    threads: int = free(0, 0)  # that tokenise; 0: one a core
-    out: str = free('corpora/folder')  # the folder to write
+    threads: int = may_change(0, 0)  # that tokenise; 0: one a core
+    out: str = may_change('corpora/folder')  # the folder to write
 
     __post_init__ = check
 
@@ -410,7 +410,7 @@ def what_fixes(cfg, commit, tokenizer):
     """Return what meta.json says of a corpus before a text is read: the settings, the commit of a dataset on
     the hub and the tokenizer that its tokens follow from."""
     about = {
-        'settings': flat(cfg, fixes=('numbers',)),
+        'settings': flat(cfg, decides=('results',)),
         'commit': commit,
         'tokenizer': tokenizer.fingerprint(),
         'vocab_size': tokenizer.vocab_size,
@@ -427,7 +427,7 @@ def compare_finished(folder, cfg):
     another tokenizer. Returns what could not be compared, to be printed."""
     meta = read_meta(folder)
     advice = f'remove {folder}, or take another --out'
-    settings = flat(cfg, fixes=('numbers',))
+    settings = flat(cfg, decides=('results',))
     recorded = settings | meta['settings']   # an older one has fewer
     others = [name for name in settings if settings[name] != recorded[name]]
     if others:

@@ -35,21 +35,22 @@ TOO_DEEP = RecursionError, MemoryError      # what Python's parser says of thous
 
 def setting(default, low=-inf, high=inf,
             choices=(), of=None, is_share=False,
-            fixes='numbers'):
+            decides='results'):
     """Declare a field of a dataclass with its range, ends included, or its choices.
 
     of        the type of each entry of a tuple; the range is then the entries'
     is_share  whether a number of steps may be a share of all steps instead, a float between 0 and 1
-    fixes     what another value would change: a run's 'numbers', the 'rows' it reads (compared by sha256), or
-              'nothing'"""
-    metadata = {'low': low, 'high': high, 'choices': choices, 'of': of, 'is_share': is_share, 'fixes': fixes}
+    decides   what another value would change: a run's 'results'; the 'data' that it reads, whose sha256 is
+              compared; or 'nothing' of these"""
+    metadata = {'low': low, 'high': high, 'choices': choices, 'of': of, 'is_share': is_share,
+                'decides': decides}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-free = partial(setting, fixes='nothing')    # it may change when a run goes on; all others may not
-of_rows = partial(setting, fixes='rows')    # it says what is read of a task: the rows' sha256 is compared
+may_change = partial(setting, decides='nothing')    # when a run goes on; all other settings may not
+selects_data = partial(setting, decides='data')     # which may change where the same data is read after all
 
 
 def check(cfg):
@@ -63,7 +64,7 @@ def check(cfg):
 
 
 def check_value(name, wanted, value, low=-inf, high=inf,
-                choices=(), of=None, is_share=False, fixes=''):
+                choices=(), of=None, is_share=False, decides=''):
     """ValueError unless a value has the wanted type and is in its range. An int may stand for a float. The
     other arguments are those of `setting`."""
     if is_share and type(value) is float and 0 < value < 1:
@@ -105,14 +106,14 @@ def leaves(cls):
     return entries
 
 
-def flat(cfg, fixes=('numbers', 'rows', 'nothing')):
-    """{name: value} of settings and of those within them, of the fields that fix one of these."""
+def flat(cfg, decides=('results', 'data', 'nothing')):
+    """{name: value} of settings, and of those within them, that decide one of these."""
     values = {}
     for entry in fields(cfg):
         value = getattr(cfg, entry.name)
         if is_dataclass(value):
-            values |= flat(value, fixes)
-        elif entry.metadata.get('fixes', 'numbers') in fixes:
+            values |= flat(value, decides)
+        elif entry.metadata.get('decides', 'results') in decides:
             values[entry.name] = value
     return values
 

@@ -499,7 +499,7 @@ def say_if_near(values, rules):
 def fresh_seeds(claim, code):
     """Return four seeds that nobody could know before the commit and the settings were there: of a hash of
     both."""
-    fixed = [name for name in flat(claim.cfg, fixes=('numbers',)) if name != 'seed']
+    fixed = [name for name in flat(claim.cfg, decides=('results',)) if name != 'seed']
     what = json.dumps([code.commit, {name: claim.settings[name] for name in sorted(fixed)}])
     return [int(hashlib.sha256(f'{what} {k}'.encode()).hexdigest()[:8], 16) for k in range(4)]
 

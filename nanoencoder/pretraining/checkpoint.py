@@ -184,7 +184,7 @@ def gather(tensors, step, world):
 
 def fixed(cfg, corpus, world):
     """What fixes the numbers of a run, in JSON's types."""
-    numbers = flat(cfg, fixes=('numbers',))
+    numbers = flat(cfg, decides=('results',))
     numbers['dtype'] = world.dtype
     numbers['corpus fingerprint'] = corpus.meta['fingerprint']
     return json.loads(json.dumps(numbers))

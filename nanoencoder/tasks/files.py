@@ -5,24 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoencoder.files import blame
-from nanoencoder.settings import free, of_rows, setting
+from nanoencoder.settings import may_change, selects_data, setting
 from nanoencoder.tables import READERS, read_iob, reader_of, with_names
 
 
 @dataclass(frozen=True)
 class Source:
     """Where rows come from, and how their files are read."""
-    dataset: str = of_rows('')     # names the folder of its predictions
-    source: str = of_rows('')      # a dataset of the hub
-    subset: str = of_rows('')      # of a hub dataset, as sst2 of nyu-mll/glue
-    revision: str = of_rows('')    # refs/convert/parquet where the main one is a script
-    data: str = free('')           # a folder of local files, read instead of the hub
-    made_by: str = free('')        # the command that writes that folder
-    delimiter: str = of_rows('')   # of .csv files, as ";"; empty: ","
+    dataset: str = selects_data('')  # names the folder of its predictions
+    source: str = selects_data('')  # a dataset of the hub
+    subset: str = selects_data('')  # of a hub dataset, as sst2 of nyu-mll/glue
+    revision: str = selects_data('')  # refs/convert/parquet where the main one is a script
+    data: str = may_change('')  # a folder of local files, read instead of the hub
+    made_by: str = may_change('')  # the command that writes that folder
+    delimiter: str = selects_data('')  # of .csv files, as ";"; empty: ","
     # files of a word a line
-    columns: tuple = of_rows((), of=int)   # of word and tag, from 0; -1 is the last one
-    words: str = of_rows('tokens')  # what these columns are called elsewhere
-    tags: str = of_rows('tags')
+    columns: tuple = selects_data((), of=int)  # of word and tag, from 0; -1 is the last one
+    words: str = selects_data('tokens')  # what these columns are called elsewhere
+    tags: str = selects_data('tags')
     max_length: int = setting(0, 0)     # tokens of a text; 0: as the authors, round(0.99 x the context)
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from nanoencoder import huggingface, sentence_encoders
 from nanoencoder.files import whole, write_sealed
 from nanoencoder.predictions import about_run, run_folder
-from nanoencoder.settings import free, setting
+from nanoencoder.settings import may_change, setting
 from nanoencoder.tokenizer import is_hub_id
 
 # transformers' name for what the outputs of a text's head mean, by the kind's loss
@@ -15,13 +15,13 @@ PROBLEM_TYPES = {'labels': None, 'squares': 'regression'}   # None: one of sever
 @dataclass(frozen=True)
 class Scoring:
     """Which model is scored on a task, where it is computed, and what its predictions are called."""
-    model: str = free('')       # a checkpoint, a hub id, or a run: its newest checkpoint
-    name: str = free('')        # of the model in predictions; empty: its run's
-    variant: str = free('')     # +<variant> is added to that name and to its study's row
-    tokens_at_once: int = free(16_384, 1)   # a batch takes several passes
-    device: str = free('auto', choices=('auto', 'cpu', 'cuda', 'mps'))
+    model: str = may_change('')  # a checkpoint, a hub id, or a run: its newest checkpoint
+    name: str = may_change('')  # of the model in predictions; empty: its run's
+    variant: str = may_change('')  # +<variant> is added to that name and to its study's row
+    tokens_at_once: int = may_change(16_384, 1)  # a batch takes several passes
+    device: str = may_change('auto', choices=('auto', 'cpu', 'cuda', 'mps'))
     dtype: str = setting('auto', choices=('auto', 'fp32', 'bf16'))  # auto: bf16 where CUDA has it
-    predictions: str = free('predictions')
+    predictions: str = may_change('predictions')
 
 
 def describe(checkpoint, sizes, cfg, is_untrained=False):

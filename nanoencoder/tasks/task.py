@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nanoencoder.files import blame
 from nanoencoder.metrics import OF_LABELS
 from nanoencoder.predictions import SCORED
-from nanoencoder.settings import check, free, of_rows, setting
+from nanoencoder.settings import check, may_change, selects_data, setting
 from nanoencoder.tables import Field
 from nanoencoder.tasks.files import Source
 
@@ -20,33 +20,34 @@ LISTED = 20     # labels that an error names, at most
 
 @dataclass(frozen=True)
 class Task(Source):
+    # selects_data: it decides which rows are read, and how; a run's data is compared by sha256
     kind: str = setting('', choices=('SC', 'TC', 'QA', 'IR'))
-    train: str = of_rows('train')      # names of the splits or files
-    validation: str = of_rows('validation')  # empty: hold_out of the training rows
-    test: str = of_rows('test')
-    hold_out: float = of_rows(0.05, 1e-9, 1 - 1e-9)  # by `datasets`, with seed 42
+    train: str = selects_data('train')  # names of the splits or files
+    validation: str = selects_data('validation')  # empty: hold_out of the training rows
+    test: str = selects_data('test')
+    hold_out: float = selects_data(0.05, 1e-9, 1 - 1e-9)  # by `datasets`, with seed 42
     # SC, QA
-    template: str = of_rows('{text}')  # {name} is the row's column; for QA it ends with {context}
+    template: str = selects_data('{text}')  # {name} is the row's column; for QA it ends with {context}
     # SC, TC
     metric: str = setting('accuracy', choices=OF_LABELS)    # of SC; a correlation makes it a regression
-    label: str = of_rows('label')      # column of SC
-    labels: tuple = of_rows((), of=str)  # in the order of their numbers; empty: train's, sorted
-    label_map: tuple = of_rows(())     # ((in the file, meant), ...): applied and counted
-    unlabelled: tuple = of_rows(())    # what stands where there is no label, as ("-", -1): left out, counted
-    scheme: str = of_rows('IOB2', choices=('IOB2', 'plain'))  # of TC's tags; plain: as of POS
+    label: str = selects_data('label')  # column of SC
+    labels: tuple = selects_data((), of=str)  # in the order of their numbers; empty: train's, sorted
+    label_map: tuple = selects_data(())  # ((in the file, meant), ...): applied and counted
+    unlabelled: tuple = selects_data(())  # what stands for no label, as ("-", -1): left out, counted
+    scheme: str = selects_data('IOB2', choices=('IOB2', 'plain'))  # of TC's tags; plain: as of POS
     # IR
-    query: str = of_rows('Query: {text}')  # templates of the columns text and title
-    document: str = of_rows('Document: {text}')
-    pair: tuple = of_rows(('Query: {query}', 'Document: {positive}'), of=str)  # of a row that is a pair
-    pairs: str = of_rows('')           # hub dataset of training pairs; empty: `train`
-    qrels: str = of_rows('')           # hub dataset of judgements; empty: the source's qrels/
-    score_on: tuple = free((), of=str)  # configs of tasks that the model is scored on as well
-    judged_only: bool = of_rows(False)  # only documents judged in a split, as in the paper
+    query: str = selects_data('Query: {text}')  # templates of the columns text and title
+    document: str = selects_data('Document: {text}')
+    pair: tuple = selects_data(('Query: {query}', 'Document: {positive}'), of=str)  # of a row that is a pair
+    pairs: str = selects_data('')  # hub dataset of training pairs; empty: `train`
+    qrels: str = selects_data('')  # hub dataset of judgements; empty: the source's qrels/
+    score_on: tuple = may_change((), of=str)  # configs of tasks that the model is scored on as well
+    judged_only: bool = selects_data(False)  # only documents judged in a split, as in the paper
     scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
     # all
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
     epochs: int = setting(1, 1)                        # at most; the paper's is one
-    tokenizer: str = free('configs/corpora/docs')  # of --look; a model has its own
+    tokenizer: str = may_change('configs/corpora/docs')  # of --look; a model has its own
 
     def __post_init__(self):
         check(self)
