@@ -1052,10 +1052,14 @@ def losses(folders, out):
     for losses on different texts do not compare. Draw <out>/losses.png."""
     import pandas
     tables = {}         # {corpus: ([a row of each run], {loss: that of its token frequencies})}
-    points = []         # (panel, run, step, mean, low, high)
-    for folder in folders:
-        config, lines = read_log(folder)
+    points = []         # (panel, line, step, mean, low, high)
+    logs = [read_log(folder) for folder in folders]
+    configs = [config for config, _ in logs]
+    recipes = {}         # {line: (recipe, run)}
+    for config, lines in logs:
         name = config['name']
+        legend = figures.legend_of(config, configs)
+        recipes[legend] = figures.recipe_of(config), figures.run_of(config)
         if not lines:
             raise ValueError(f'{name}: has logged no step yet; log_every says when it does')
         corpus = config['corpus_meta']['fingerprint']
@@ -1073,7 +1077,7 @@ def losses(folders, out):
             shown[f'held-out {LOSSES[key].upper()} loss, nats'] = log[key]
         for panel, values in shown.items():
             for step, value in values.dropna().items():
-                points.append((panel, name, step, value, value, value))
+                points.append((panel, legend, step, value, value, value))
 
     for corpus, (rows, frequencies) in tables.items():
         print(f'corpus {corpus[:12]}')
@@ -1081,15 +1085,13 @@ def losses(folders, out):
         if known:
             rows.append({'run': 'token frequencies'} | known)
         print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
-    print(figures.save(figures.curves(points, 'steps', 'linear', ''), Path(out, 'losses.png')))
+    drawn = figures.curves(points, 'steps', 'linear', '', figures.styles_of(recipes))
+    print(figures.save(drawn, Path(out, 'losses.png')))
 
 
 def losses_row(config, lines):
     """Return what is printed of a pretraining: its phases, and what its last validation said: '4.880 of 205'
     is the mean over 205 tokens that were predicted."""
-    phases = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
-    if config.get('repeat', 1) > 1:
-        phases += f', {config["repeat"]} times'
     last = lines[-1]
     for line in lines:
         if line.keys() & LOSSES.keys():
@@ -1097,7 +1099,7 @@ def losses_row(config, lines):
     speed = statistics.median(line['tokens_per_second'] for line in lines)
     row = {
         'run': config['name'],
-        'phases': phases,
+        'phases': figures.phases_in_words(config),
         'step': f'{last["step"]:,}',
         'tokens': f'{last["tokens"]:,}',
         'tokens/s': f'{speed:,.0f}',

@@ -1,7 +1,7 @@
 """Figures. Each function draws its points and returns a matplotlib Figure.
 
-In all of them a colour stands for the objectives of pretraining and a dash for its optimizer; markers tell
-the lines of one figure apart."""
+In all of them a colour stands for the objectives of pretraining and a dash for its optimizer. Runs that are
+alike in both get colours of their own where they meet in one figure. Markers tell all lines apart."""
 import itertools
 import math
 import re
@@ -17,6 +17,11 @@ COLOURS = {
     ('clm', 'mlm'): '#4f9d69',  # green: one then the other, or in turn
 }
 OTHER = '#8b6bb1'               # violet
+# amber, sky, wine, black, indigo: of the second run with the same objectives, the third, ... Colour-blind
+# readers can tell them from each other and from the first three above.
+OF_FURTHER_RUNS = ('#e69f00', '#88ccee', '#882255', '#000000', '#332288')
+# of config.json: what seeds and starts of one run may differ in
+NOT_OF_A_RECIPE = {'name', 'row', 'seed', 'out', 'branch_from', 'corpus', 'corpus_meta', 'starts'}
 MARKERS = 'os^Dv*PX'
 AGAINST = {
     'ratio': 'masking ratio, %',
@@ -36,6 +41,56 @@ def style_of(line):
     objectives = dict.fromkeys(re.findall('|'.join(names), words))     # MLM then MLM is MLM
     dash = '--' if 'muon' in words else '-'
     return COLOURS.get(tuple(objectives), OTHER), dash
+
+
+def styles_of(lines):
+    """Return {line: (colour, dash)}. The first of several runs with the same style keeps it, and the others
+    get colours of their own. All lines of one run, such as its seeds, look alike.
+
+    lines  {line: (words that style_of reads, the run that it belongs to)}"""
+    further = itertools.cycle(OF_FURTHER_RUNS)
+    styles = {}     # {(style of the words, run): its style}
+    for words, run in lines.values():
+        colour, dash = style_of(words)
+        key = (colour, dash), run
+        if key in styles:
+            continue
+        if (colour, dash) in styles.values():
+            colour = next(further)
+        styles[key] = colour, dash
+    return {line: styles[style_of(words), run] for line, (words, run) in lines.items()}
+
+
+def recipe_of(config):
+    """Return words for style_of, of a pretraining's config.json."""
+    objectives = [objective for objective, _ in config['phases']]
+    return f'{" then ".join(objectives)}, {config.get("optimizer", "")}'
+
+
+def run_of(config):
+    """Return what the seeds of a pretraining have in common: their row, or their name without the seed."""
+    return config.get('row') or config['name'].removesuffix(f'-s{config["seed"]}')
+
+
+def legend_of(config, configs):
+    """Return a pretraining's line in a legend: its name, and the settings in which it differs from others of
+    these configs that would look the same."""
+    style = style_of(recipe_of(config))
+    alike = [other for other in configs if style_of(recipe_of(other)) == style]
+    words = [config['name']]
+    for name in sorted(config.keys() - NOT_OF_A_RECIPE):
+        if any(other.get(name) != config[name] for other in alike):
+            value = phases_in_words(config) if name == 'phases' else config[name]
+            words.append(f'{name} {value}')
+    return ', '.join(words)
+
+
+def phases_in_words(config):
+    """Write the phases of a pretraining's config.json: 450 clm, then 1,350 mlm."""
+    words = ', then '.join(f'{steps:,} {objective}' for objective, steps in config['phases'])
+    if config.get('repeat', 1) > 1:
+        words += f', {config["repeat"]} times'
+    return words
 
 
 def panels(titles, rows=1):
@@ -140,10 +195,11 @@ def against(name, points):
     return drawn
 
 
-def curves(points, label, scale, score='score, %'):
+def curves(points, label, scale, score='score, %', styles=None):
     """Draw lines, a panel of each kind; single points only where no line has more.
 
-    points  [(panel, line, x, mean, low, high)]"""
+    points  [(panel, line, x, mean, low, high)]
+    styles  {line: (colour, dash)}; if not given, each line is a run, and its name says the style"""
     groups = {}
     for panel, line, *values in points:
         groups.setdefault((panel, line), []).append(values)
@@ -152,10 +208,11 @@ def curves(points, label, scale, score='score, %'):
 
     drawn, axes = panels(panel for panel, _ in groups)
     lines = dict.fromkeys(line for _, line in groups)
+    styles = styles or styles_of({line: (line, line) for line in lines})
     markers = dict(zip(lines, itertools.cycle(MARKERS)))
     handles = {}
     for (panel, line), values in groups.items():
-        colour, dash = style_of(line)
+        colour, dash = styles[line]
         x, mean, low, high = np.array(sorted(values)).T
         # rounding may put the mean of an interval without width a little outside of it
         lengths = np.maximum([mean - low, high - mean], 0)
@@ -168,3 +225,4 @@ def curves(points, label, scale, score='score, %'):
     drawn.axes[0].set_ylabel(score)
     drawn.legend(handles.values(), handles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
     return drawn
+

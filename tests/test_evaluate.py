@@ -819,6 +819,28 @@ def test_a_figure_is_drawn_of_intervals_without_width():
     assert second[:, 1].tolist() == [40, 60]
 
 
+def test_runs_that_would_look_alike_get_colours_of_their_own():
+    """Seeds of one run share a colour, and another objective keeps its own."""
+    configs = [
+        {'name': f'{name}-s{seed}', 'seed': seed, 'phases': [[objective, 9]], 'mask_ratio': ratio}
+        for name, objective, ratio in [('clm', 'clm', 0.4), ('mlm20', 'mlm', 0.2), ('mlm40', 'mlm', 0.4)]
+        for seed in range(2)]
+    legends = [figures.legend_of(config, configs) for config in configs]
+    assert legends[:4] == ['clm-s0', 'clm-s1', 'mlm20-s0, mask_ratio 0.2', 'mlm20-s1, mask_ratio 0.2']
+    lines = {
+        legend: (figures.recipe_of(config), figures.run_of(config))
+        for legend, config in zip(legends, configs)}
+    clm, clm1, mlm20, mlm20_1, mlm40, mlm40_1 = figures.styles_of(lines).values()
+    assert clm == clm1 == figures.style_of('clm')
+    assert mlm20 == mlm20_1 == figures.style_of('mlm')
+    assert mlm40 == mlm40_1 == (figures.OF_FURTHER_RUNS[0], '-')
+
+    points = [('SC', line, x, 50, 40, 60) for line in ('MLM 20%', 'MLM 40%', 'CLM') for x in range(2)]
+    drawn = figures.curves(points, 'steps', 'linear')
+    colours = [bars.lines[0].get_color() for bars in drawn.axes[0].containers]
+    assert colours == [mlm20[0], mlm40[0], clm[0]]
+
+
 def test_figures_know_phases_that_are_run_through_again():
     about = {
         'phases': [('clm', 1), ('mlm', 3)],
