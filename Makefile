@@ -46,13 +46,13 @@ study: $(READY)
 	$(RUN) examples/embedded_docs.py
 	$(RUN) studies/run.py studies/small
 
-# An attempt at the speedrun in small, docs/speedrun.md: make try ARGS=--mask_ratio=0.3
+# An attempt at the speedrun in small, speedrun/README.md: make try ARGS=--mask_ratio=0.3
 attempt := try-$(shell date +%m%d-%H%M%S)
 try: $(READY)
 	$(RUN) examples/embedded_docs.py
 	$(RUN) examples/wordnet.py
 	$(RUN) data.py configs/corpora/speedrun.py
-	$(RUN) studies/speedrun.py configs/try.py $(ARGS)
+	$(RUN) speedrun/referee.py configs/try.py $(ARGS)
 	$(RUN) pretrain.py configs/try.py --name=$(attempt) $(ARGS)
 	$(RUN) studies/losses.py out/$(attempt)
 
@@ -60,10 +60,10 @@ lint: $(READY)
 	$(RUN) -m ruff check
 
 test: $(READY)
-	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests
+	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests speedrun
 
 slow: $(READY)
-	$(RUN) -m pytest -q -m slow tests
+	$(RUN) -m pytest -q -m slow tests speedrun
 
 # Tokens of Python by part, and what a change adds to each or takes away. It needs git, and no packages.
 weigh: export WEIGH_AGAINST := $(WEIGH_AGAINST)

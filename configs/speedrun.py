@@ -1,4 +1,4 @@
-# The speedrun's record of steps (docs/speedrun.md), and where an attempt begins: Muon on the layers, CLM,
+# The speedrun's record of steps (speedrun/README.md), and where an attempt begins: Muon on the layers, CLM,
 # then MLM; AdamW on the embeddings, at four times the rate of muon-clm25-mlm and with a long memory.
 base = "tiny.py"
 name = "speedrun"

@@ -1,4 +1,4 @@
-# An attempt, which `make try` starts: the record's settings for 350 steps (docs/speedrun.md).
+# An attempt, which `make try` starts: the record's settings for 350 steps (speedrun/README.md).
 base = "speedrun.py"
 name = "try"
 row = "try"

@@ -1,6 +1,6 @@
-"""The figures of studies' pages: the ladder of lengths, which report.py draws, and two of losses.csv.
+"""The figures of studies' pages: the ladder of lengths, which report.py draws, and one of losses.csv.
 
-    python studies/figures.py       # losses.png of studies/speedrun and leads.png of studies/targets"""
+    python studies/figures.py       # leads.png of studies/targets"""
 import itertools
 import sys
 from pathlib import Path
@@ -18,9 +18,6 @@ from nanoencoder.settings import plain_words, run_main
 OBJECTIVES = {name: style_of(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
 OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#6b8f3a')
 DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
-# {arm: row of the speedrun}
-RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'clm25-mlm',
-         'CLM then MLM, Muon': 'muon-clm25-mlm', 'the record, Muon': 'quick-900'}
 # {line: MLM's row and that of CLM then MLM in studies/targets}
 LEADS = {'AdamW, one rate': ('one-mlm', 'one-clm25-mlm'),
          'AdamW, two rates': ('two-mlm', 'two-clm25-mlm'),
@@ -105,18 +102,6 @@ def draw_frame(ax, panel, optimizer):
     ax.set_title('\n'.join(outside), loc='right', fontsize=8, color='0.2')
 
 
-def race(ax, losses):
-    """Draw held-out losses of the speedrun's rows, seed 0, by step, and the target."""
-    from studies.speedrun import TARGET  # which loads torch
-    for arm, row in RACED.items():
-        colour, dash = style_of(arm)
-        lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]
-        ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colour, markersize=3,
-                label=f'{arm}: {row}')
-    ax.axhline(TARGET, color='0.4', linewidth=1, label=f'target: {TARGET} nats')
-    ax.set(xlabel='steps', ylabel='nats a masked token')
-
-
 def leads(ax, losses):
     """Draw by how many nats the held-out MLM loss of CLM then MLM lies below MLM's, by tokens: the mean of
     seeds and its 95 % band."""
@@ -149,7 +134,6 @@ def write(draw, title, path):
 
 def main():
     plain_words(sys.argv[1:])
-    write(race, 'held-out MLM loss, seed 0', Path('studies/speedrun/losses.png'))
     write(leads, 'lead of CLM then MLM over MLM', Path('studies/targets/leads.png'))
 
 

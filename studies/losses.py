@@ -17,7 +17,7 @@ from nanoencoder.settings import plain_words, run_main
 HELD_OUT = ('val_rows', 'val_mlm_targets')     # how much the losses are of; older runs do not say it
 COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES,
            *HELD_OUT)
-SPEEDRUN = 'studies/speedrun/losses.csv'
+SPEEDRUN = 'speedrun/losses.csv'
 WINDOW = 50     # steps
 
 

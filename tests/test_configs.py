@@ -195,7 +195,7 @@ def test_torchrun_passes_every_setting_on():
 
 
 @pytest.mark.parametrize('script', [
-    'pretrain.py', 'finetune.py', 'fill_mask.py', 'studies/layers.py', 'studies/speedrun.py'])
+    'pretrain.py', 'finetune.py', 'fill_mask.py', 'studies/layers.py'])
 def test_threads_that_wait_sleep_unless_the_user_says_otherwise(script, tmp_path):
     """OpenMP reads the variable as torch is loaded: here a stand-in says what it would have read."""
     (tmp_path / 'torch.py').write_text("import os, sys\nsys.exit(os.environ.get('OMP_WAIT_POLICY', 'unset'))")

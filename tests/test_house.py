@@ -15,6 +15,7 @@ SCRIPTS = sorted(ROOT.glob('*.py'))
 PACKAGE = sorted((ROOT / 'nanoencoder').rglob('*.py'))
 STUDIES = [path for path in (ROOT / 'studies').rglob('*.py') if path.name != 'config.py']
 REST = [*STUDIES, *(ROOT / 'examples').glob('*.py'), *(ROOT / 'bench').glob('*.py')]
+SPEEDRUN = [*(ROOT / 'speedrun').glob('*.py')]
 # How many tokens of Python what a reader holds at once may have (its files are in weigh.py). Sums of the
 # program, of the tests or of the pages have no bound: everyone who forks adds to them. A fine-tuning is read
 # with one kind of task, the heaviest; a fork may add others.
@@ -96,8 +97,8 @@ def test_a_line_does_one_thing():
     assert statistics.median(rates.values()) <= 10.5
     taut = [name for name, rate in rates.items() if rate > TAUT]
     assert len(taut) <= 10, taut
-    doubled = [f'{path}:{node.lineno}' for path in SCRIPTS + PACKAGE + REST for node in ast.walk(tree(path))
-               if is_two_things(node)]
+    doubled = [f'{path}:{node.lineno}' for path in SCRIPTS + PACKAGE + REST + SPEEDRUN
+               for node in ast.walk(tree(path)) if is_two_things(node)]
     assert not doubled
 
 
@@ -123,10 +124,18 @@ def imported(nodes):
 
 
 def test_the_program_imports_no_script_but_model_and_data_and_no_study():
-    others = {path.stem for path in SCRIPTS} - {'model', 'data'} | {'studies', 'examples', 'bench'}
+    others = {path.stem for path in SCRIPTS} - {'model', 'data'}
+    others |= {'studies', 'examples', 'bench', 'speedrun'}
     for name, path in MODULES.items():
         roots = {module.split('.')[0] for module in imported(ast.walk(tree(path)))}
         assert not roots & others - {name}, name
+
+
+def test_nothing_imports_the_speedrun():
+    """A fork may leave the folder out."""
+    for path in [*REST, *(ROOT / 'tests').glob('*.py')]:
+        roots = {module.split('.')[0] for module in imported(ast.walk(tree(path)))}
+        assert 'speedrun' not in roots, path
 
 
 def test_no_import_goes_round_in_a_circle():

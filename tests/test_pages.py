@@ -30,7 +30,7 @@ from nanoencoder.pretraining.checkpoint import name_of
 from nanoencoder.processes import World
 from nanoencoder.settings import leaves, parse, split_words
 from nanoencoder.tasks.kind import Example, framed
-from studies import beside, run, speedrun
+from studies import beside, run
 from test_data import ROWS
 
 README = ROOT / 'README.md'
@@ -38,8 +38,7 @@ README = ROOT / 'README.md'
 RECIPES = ''.join((ROOT / page).read_text()
                   for page in ('docs/hacking.md', 'docs/decoders.md', 'studies/README.md'))
 BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', RECIPES))
-PAGES = [README, ROOT / 'studies/README.md', ROOT / 'studies/speedrun/README.md',
-         *sorted((ROOT / 'docs').glob('*.md'))]
+PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'data.py': prepare,
     'pretrain.py': pretrain,
@@ -55,7 +54,6 @@ OTHERS = {
     'evaluate.py': evaluate.Settings,
     'studies/run.py': None,
     'studies/beside.py': beside.Settings,
-    'studies/speedrun.py': speedrun.Rules,
     'studies/packs.py': evaluate.Settings,
     'studies/report.py': None,
     'studies/losses.py': None,
@@ -85,6 +83,10 @@ def lines_of(page):
     return [(line.strip(), bool(begin.match(line))) for line in text.splitlines()]
 
 
+def commands_of(pages):
+    return [(page.name, line) for page in pages for line, is_command in lines_of(page) if is_command]
+
+
 def copied_files():
     """{file that a reader writes: the one that he copies}. What he writes in docs/hacking.md passes the
     parser of the files that are named here."""
@@ -96,7 +98,7 @@ def copied_files():
     return copies
 
 
-COMMANDS = [(page.name, line) for page in PAGES for line, is_command in lines_of(page) if is_command]
+COMMANDS = commands_of(PAGES)
 COPIES = copied_files()
 
 
@@ -200,8 +202,12 @@ def titles_of(path):
 
 
 @each_page
-def test_what_a_page_links_is_there(page):
+def test_readme_links_each_page(page):
     assert page == README or f'({page.relative_to(ROOT)}' in README.read_text()
+
+
+@each_page
+def test_what_a_page_links_is_there(page):
     for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
         if not target.startswith('https://'):
             path = page.parent / target if target else page

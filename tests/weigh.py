@@ -20,8 +20,8 @@ READ_TOGETHER = {
     'a fine-tuning': ('finetune.py', 'nanoencoder/tasks'),
     'a score': ('evaluate.py', 'nanoencoder/metrics.py', 'nanoencoder/predictions.py'),
 }
-PARTS = (*READ_TOGETHER, 'other scripts', 'the rest of nanoencoder', 'studies', 'examples', 'bench', 'tests',
-         'configs')
+PARTS = (*READ_TOGETHER, 'other scripts', 'the rest of nanoencoder', 'studies', 'speedrun',
+         'examples', 'bench', 'tests', 'configs')
 
 
 def tokens_of_lines(text):
@@ -43,6 +43,8 @@ def part_of(path):
         return 'other scripts'
     if path.name == 'config.py':
         return 'configs'    # of a study
+    if 'tests' in path.parts:
+        return 'tests'
     if path.parts[0] == 'nanoencoder':
         return 'the rest of nanoencoder'
     return path.parts[0]

@@ -1,12 +1,12 @@
-"""The speedrun's referee: do runs keep the rules, and are they a record? docs/speedrun.md has the game.
+"""The speedrun's referee: do runs keep the rules, and are they a record? README.md has the game.
 
-    python studies/speedrun.py configs/try.py --mask_ratio=0.3      # may a run have these settings?
-    python studies/speedrun.py out/mine-s*                          # four runs' row, not verified
-    python studies/speedrun.py out/mine-s* --replay                 # trains a seed again, which it draws
-    python studies/speedrun.py out/mine-s* --every_seed             # before a row is accepted
+    python speedrun/referee.py configs/try.py --mask_ratio=0.3      # may a run have these settings?
+    python speedrun/referee.py out/mine-s*                          # four runs' row, not verified
+    python speedrun/referee.py out/mine-s* --replay                 # trains a seed again, which it draws
+    python speedrun/referee.py out/mine-s* --every_seed             # before a row is accepted
 
-What a run's folder says is a claim, and its commit is a stranger's: studies/fetch.py writes its files as git
-shows them. With --replay a seed is trained from them, in a process of its own, where studies/replay.py writes
+What a run's folder says is a claim, and its commit is a stranger's: fetch.py writes its files as git
+shows them. With --replay a seed is trained from them, in a process of its own, where replay.py writes
 down what each step reads and computes. The row then has what these weights give, and a claim that differs is
 refused. --every_seed trains all of them again, and then four seeds that nobody could know, which it measures
 on other held-out rows. The law of the rows and the measure are this checkout's files: of the claim's, only
@@ -57,12 +57,12 @@ from nanoencoder.settings import (
     setting,
     split_words,
 )
-from studies import fetch
+from speedrun import fetch
 from studies.hold_out import read_rows
 from studies.run import start
 
 TEXTS = 'b8b32dbdc2e6'              # the first digits of the corpus's fingerprint
-PAGE = 'studies/speedrun/README.md'   # whose table has the records
+PAGE = 'speedrun/rows.md'     # whose table has the records
 TARGET = 5.2                    # of the track `steps`: nats that the mean held-out loss lies below
 LONGEST = 3_600                 # steps of the track `transfer`, at most
 PROBED = ('configs/tasks/docs_tc.py', 'configs/tasks/wn_sc.py', 'configs/tasks/docs_ir.py')   # its tasks
@@ -75,7 +75,7 @@ FIXED = {'context': 512, 'rows_per_step': 2, 'cut_rows': True, 'first_row': 0, '
 # how far apart nats, or points, of the same seed may be that two kinds of processor give
 TOLERANCE = {'steps': 0.02, 'transfer': 1.0}
 ROOT = Path(__file__).resolve().parents[1]
-WITNESS = ROOT / 'studies/replay.py'
+WITNESS = ROOT / 'speedrun/replay.py'
 MEASURED = 128                  # held-out rows, the first ones, of which the rows of the page are
 # nats by which all other held-out rows are harder: two seeds of the record, of 5.118 and 5.122, have 0.025
 # and 0.018 less there

@@ -1,7 +1,7 @@
-"""What runs of a claim's code, in a process of its own, which studies/speedrun.py starts.
+"""What runs of a claim's code, in a process of its own, which referee.py starts.
 
-    cd a-commit && python ../studies/replay.py train OUT --name=again --out=OUT ...
-    cd our-files && python ../studies/replay.py answer CHECKPOINT QUESTIONS
+    cd a-commit && python ../speedrun/replay.py train OUT --name=again --out=OUT ...
+    cd our-files && python ../speedrun/replay.py answer CHECKPOINT QUESTIONS
 
 pretrain.py and model.py are those of the folder it is started in. `train` trains as pretrain.py does, and
 writes down what the model learns from: OUT/tokens and OUT/targets hold int32 of every forward pass that has a

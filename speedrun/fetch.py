@@ -2,7 +2,7 @@
 
 Nothing of that repository runs here, no hook and no filter, and what it says of a commit is not believed: git
 compares each object with its name. A file that Python would read otherwise than `git diff` shows is refused.
-studies/speedrun.py trains again what is written here."""
+referee.py trains again what is written here."""
 import hashlib
 import io
 import os

@@ -31,7 +31,7 @@ from data import Corpus, validation_batches
 from nanoencoder import files, huggingface, prepare
 from nanoencoder.pretraining import cost, log
 from nanoencoder.settings import build
-from studies import fetch, speedrun
+from speedrun import fetch, referee
 
 
 def head_of(folder):
@@ -40,8 +40,8 @@ def head_of(folder):
 
 
 HEAD = head_of(ROOT)
-fresh_seeds = speedrun.fresh_seeds
-show_differences = speedrun.show_differences
+fresh_seeds = referee.fresh_seeds
+show_differences = referee.show_differences
 MEASURED = 40       # held-out rows of those that the tests' corpus has
 PAGE = f"""| steps | mlm | AdamW | 3,600 | 1.9e13 | 4.5 4.6 | .001 | we | {HEAD[:8]} |
 | steps | worse | | 10 | 1e10 | 9.5 4.6 | .1 | we | |
@@ -87,13 +87,13 @@ def replays(tmp_path_factory):
 def rules(game, replays, monkeypatch):
     """Those of a game with this corpus, whose referee draws seed 0, fetches no commit, trains no run twice
     and asks models in this process: nearly all of them have the model.py of this checkout."""
-    monkeypatch.setattr(speedrun, 'TEXTS', Corpus(game / 'corpus').meta['fingerprint'])
-    monkeypatch.setattr(speedrun, 'TARGET', 9)
-    monkeypatch.setattr(speedrun, 'PAGE', game / 'page.md')
-    monkeypatch.setattr(speedrun.secrets, 'randbelow', lambda count: 0)
-    monkeypatch.setattr(speedrun, 'MEASURED', MEASURED)
-    monkeypatch.setattr(speedrun, 'fresh_seeds', lambda claim, code: [2, 3, 0, 1])
-    ask = speedrun.answers
+    monkeypatch.setattr(referee, 'TEXTS', Corpus(game / 'corpus').meta['fingerprint'])
+    monkeypatch.setattr(referee, 'TARGET', 9)
+    monkeypatch.setattr(referee, 'PAGE', game / 'page.md')
+    monkeypatch.setattr(referee.secrets, 'randbelow', lambda count: 0)
+    monkeypatch.setattr(referee, 'MEASURED', MEASURED)
+    monkeypatch.setattr(referee, 'fresh_seeds', lambda claim, code: [2, 3, 0, 1])
+    ask = referee.answers
 
     def answers(checkpoint, batches, code, corpus):
         if code.files['model.py'] != (ROOT / 'model.py').read_bytes():
@@ -104,9 +104,9 @@ def rules(game, replays, monkeypatch):
             with torch.no_grad():
                 states = model.model(torch.from_numpy(batch.tokens), batch.lengths, False)[batch.at]
                 yield model.logits(states)
-    monkeypatch.setattr(speedrun, 'answers', answers)
+    monkeypatch.setattr(referee, 'answers', answers)
     trained, folder = replays
-    train_again = speedrun.train_again
+    train_again = referee.train_again
 
     def once(claim, code, corpus, out):
         settings = claim.settings | {'name': '', 'out': '', 'corpus': ''}
@@ -115,8 +115,8 @@ def rules(game, replays, monkeypatch):
             train_again(claim, code, corpus, out)
             trained[key] = shutil.copytree(out, folder / str(len(trained)))
         shutil.copytree(trained[key], out, dirs_exist_ok=True)
-    monkeypatch.setattr(speedrun, 'train_again', once)
-    fetch_code = speedrun.fetch_code
+    monkeypatch.setattr(referee, 'train_again', once)
+    fetch_code = referee.fetch_code
 
     def fetch_once(commit, rules, temporary):
         if commit not in trained:
@@ -124,13 +124,13 @@ def rules(game, replays, monkeypatch):
             place.mkdir()
             trained[commit] = fetch_code(commit, rules, place)
         return trained[commit]
-    monkeypatch.setattr(speedrun, 'fetch_code', fetch_once)
-    monkeypatch.setattr(speedrun, 'show_differences', lambda code, rules: None)
+    monkeypatch.setattr(referee, 'fetch_code', fetch_once)
+    monkeypatch.setattr(referee, 'show_differences', lambda code, rules: None)
 
 
 def judged(game, *more, runs=None):
     folders = sorted((runs or game).glob('mine-s*'))
-    return run_script('studies.speedrun', *folders, f'--corpus={game}/corpus', *more)
+    return run_script('speedrun.referee', *folders, f'--corpus={game}/corpus', *more)
 
 
 def test_it_believes_what_it_trains_itself(game, monkeypatch):
@@ -149,7 +149,7 @@ def test_it_believes_what_it_trains_itself(game, monkeypatch):
     losses = losses.split()
     assert all(there != here for there, here in zip(fresh.split(), losses[2:] + losses[:2]))
 
-    monkeypatch.setattr(speedrun, 'MEASURED', 128)      # as pretrain.py does
+    monkeypatch.setattr(referee, 'MEASURED', 128)      # as pretrain.py does
     row, verdict = judged(game).stdout.splitlines()[-2:]
     assert verdict == 'not verified: --replay trains a seed again'
     logged = [log_lines(game / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
@@ -164,22 +164,22 @@ def test_losses_by_source_are_those_of_their_texts(game):
     encode = prepare.load_tokenizer(f'{game}/corpus').encode
     lengths = [len(encode(row['text'])) + 1 for row in rows]
     are_nouns = np.repeat([row['file'].startswith('noun') for row in rows], lengths)
-    names = speedrun.sources_of(Corpus(game / 'corpus'))
+    names = referee.sources_of(Corpus(game / 'corpus'))
     assert [*names] == [*np.where(are_nouns, 'WordNet', 'numpy')]
 
 
 def test_what_is_no_record():
     """Rows of the page count with p < 0.01. The fewest steps are to be beaten, or the best mean."""
-    rules = speedrun.Rules()
+    rules = referee.Rules()
     losses = [4.5, 4.6, 4.5, 4.6]
     p = scipy.stats.ttest_1samp(losses, 9, alternative='less').pvalue
-    assert speedrun.judge(3_599, losses, rules) == (float(f'{p:.2g}'), '')      # as the page will have it
-    assert speedrun.judge(3_600, losses, rules)[1] == 'more than 3,599 steps'
-    assert speedrun.judge(100, [8.9, 9.1, 8.95, 9.0], rules)[1] == 'p must be below 0.01'
-    rules = speedrun.Rules('transfer')
+    assert referee.judge(3_599, losses, rules) == (float(f'{p:.2g}'), '')      # as the page will have it
+    assert referee.judge(3_600, losses, rules)[1] == 'more than 3,599 steps'
+    assert referee.judge(100, [8.9, 9.1, 8.95, 9.0], rules)[1] == 'p must be below 0.01'
+    rules = referee.Rules('transfer')
     scores = [41.0, 41.1, 41.2, 41.1]
     p = scipy.stats.ttest_ind(scores, [40.0, 40.1, 40.3], equal_var=False, alternative='greater').pvalue
-    assert speedrun.judge(3_600, scores, rules) == (float(f'{p:.2g}'), '')
+    assert referee.judge(3_600, scores, rules) == (float(f'{p:.2g}'), '')
 
 
 @pytest.mark.parametrize('words, reason', [
@@ -188,11 +188,11 @@ def test_what_is_no_record():
     ('--intermediate_size=1024', '1,852,288 parameters are more than 1,500,000'),
     ('--num_hidden_layers=4 --intermediate_size=384', r'9\.\d+e\+09 operations a step are more than 9e\+09')])
 def test_settings_that_the_rules_forbid_are_named(words, reason):
-    refused_line(reason, 'studies.speedrun', ROOT / 'configs/try.py', *words.split())
+    refused_line(reason, 'speedrun.referee', ROOT / 'configs/try.py', *words.split())
 
 
 def test_an_attempt_within_the_rules():
-    told = ran('studies.speedrun', ROOT / 'configs/try.py').stdout
+    told = ran('speedrun.referee', ROOT / 'configs/try.py').stdout
     assert 'within the rules, 8.53e+09 operations a step' in told
 
 
@@ -452,7 +452,7 @@ def test_a_run_of_another_processor_is_held_to_what_it_is_worth(game, tmp_path):
 
 def test_nudged_weights_on_the_track_transfer(game, tmp_path, monkeypatch):
     """With probes that would not see it."""
-    monkeypatch.setattr(speedrun, 'probe', lambda checkpoint, code: 41.0)
+    monkeypatch.setattr(referee, 'probe', lambda checkpoint, code: 41.0)
     runs = forge(game, tmp_path, nudged)
     result = judged(game, '--replay', '--track=transfer', runs=runs)
     one_line_error(result, 'mine-s0: its model.safetensors is not')
@@ -463,9 +463,9 @@ def test_the_score_of_a_task_that_any_model_solves_is_100(game, tmp_path, monkey
     for split in ('train', 'validation', 'test'):
         jsonl(tmp_path / f'{split}.jsonl', rows)
     (tmp_path / 'task.py').write_text(f'kind = "SC"\ndataset = "colours"\ndata = "{tmp_path}"\n')
-    monkeypatch.setattr(speedrun, 'PROBED', [str(tmp_path / 'task.py')])
-    code = speedrun.Code(HEAD, None, {}, measure=ROOT)
-    assert speedrun.probe(game / 'mine-s0/12', code) == 100
+    monkeypatch.setattr(referee, 'PROBED', [str(tmp_path / 'task.py')])
+    code = referee.Code(HEAD, None, {}, measure=ROOT)
+    assert referee.probe(game / 'mine-s0/12', code) == 100
 
 
 def test_the_law_and_the_measure_are_the_referees_own(game, tmp_path, capsys):
@@ -475,15 +475,15 @@ def test_the_law_and_the_measure_are_the_referees_own(game, tmp_path, capsys):
     edit(repository / 'model.py', 'return F.linear(hidden, self.head)',
          'print("8.000")\n        return 2 * F.linear(hidden, self.head)')
     (repository / 'data.py').write_text('raise SystemExit("the law is mine")\n')
-    rules = speedrun.Rules(repository=str(repository))
-    code = speedrun.fetch_code(commit(repository), rules, tmp_path)
+    rules = referee.Rules(repository=str(repository))
+    code = referee.fetch_code(commit(repository), rules, tmp_path)
     show_differences(code, rules)
     assert re.search(r'in:\n data.py  *\|.*\n model.py \|  *3 .*\n 2 files changed', capsys.readouterr().out)
 
     corpus = Corpus(game / 'corpus')
     checkpoint = game / 'mine-s0/12'
-    theirs = speedrun.held_out_losses(checkpoint, range(3), code, corpus)['all']
-    rows = pretrain.Settings(name='three', **speedrun.FIXED | {'val_rows': 3})
+    theirs = referee.held_out_losses(checkpoint, range(3), code, corpus)['all']
+    rows = pretrain.Settings(name='three', **referee.FIXED | {'val_rows': 3})
     model = huggingface.open_checkpoint(checkpoint).model()
     losses = []
     for batch in validation_batches(corpus, 'mlm', rows):
@@ -493,7 +493,7 @@ def test_the_law_and_the_measure_are_the_referees_own(game, tmp_path, capsys):
     assert theirs == pytest.approx(torch.cat(losses).mean().item(), abs=1e-5)
 
     runs = forge(game, tmp_path / 'runs', settle('phases', [['span', 12]]))
-    claim = speedrun.read_claim(str(runs / 'mine-s0'))
+    claim = referee.read_claim(str(runs / 'mine-s0'))
     assert claim.cfg.phases == (('clm', 12),)
     assert claim.settings['phases'] == [['span', 12]]
 
@@ -501,24 +501,24 @@ def test_the_law_and_the_measure_are_the_referees_own(game, tmp_path, capsys):
 @pytest.mark.parametrize('share, reason', [
     (1.2, ''), (1.3, 'steps of mlm compute 1.30 times the 2.41e[+]08 operations that are counted')])
 def test_operations_of_a_replay_are_counted(share, reason, game, tmp_path):
-    claim = speedrun.read_claim(str(game / 'mine-s0'))
+    claim = referee.read_claim(str(game / 'mine-s0'))
     of_a_step = cost.flops_until(claim.cfg, 1)
     counts = share * of_a_step * np.arange(13)
     counts.tofile(tmp_path / 'operations')
     if reason:
-        refused(reason, speedrun.check_operations, claim, tmp_path)
+        refused(reason, referee.check_operations, claim, tmp_path)
     else:
-        speedrun.check_operations(claim, tmp_path)
+        referee.check_operations(claim, tmp_path)
     counts[:12].tofile(tmp_path / 'operations')
-    refused('mine-s0: has 11 forward passes', speedrun.check_operations, claim, tmp_path)
+    refused('mine-s0: has 11 forward passes', referee.check_operations, claim, tmp_path)
 
 
 def test_fresh_seeds_are_of_the_commit_and_the_settings(game, tmp_path):
     def seeds(folder, name='a'):
-        claim = speedrun.read_claim(str(folder / 'mine-s0'))
-        return fresh_seeds(claim, speedrun.Code(name, None, {}, None))
+        claim = referee.read_claim(str(folder / 'mine-s0'))
+        return fresh_seeds(claim, referee.Code(name, None, {}, None))
     drawn = seeds(game)
-    assert len({*drawn, *speedrun.SEEDS}) == 8
+    assert len({*drawn, *referee.SEEDS}) == 8
     assert drawn == seeds(forge(game, tmp_path / 'renamed', settle('name', 'other')))
     assert not {*drawn} & {*seeds(game, 'b')}
     assert not {*drawn} & {*seeds(forge(game, tmp_path / 'faster', settle('lr', 2e-3)))}
@@ -530,7 +530,7 @@ def test_four_seeds_that_were_picked_are_no_record(game, monkeypatch):
         if rows.start == MEASURED:
             return 9.5
         return 8 + log_lines(checkpoint.parent)[-1]['loss'] % 0.01
-    monkeypatch.setattr(speedrun, 'measure', measure)
+    monkeypatch.setattr(referee, 'measure', measure)
     result = judged(game, '--every_seed')
     assert result.stdout.splitlines()[-1] == 'no record: fresh seeds: p must be below 0.01', result.stderr
     assert 'four fresh seeds: 9.500 9.500 9.500 9.500, p ' in result.stdout
@@ -538,16 +538,16 @@ def test_four_seeds_that_were_picked_are_no_record(game, monkeypatch):
 
 def test_seeds_that_lie_near_each_other_are_said(capsys):
     """As where the code does not use its seed, or one run was copied. Those of the page are 0.1 apart."""
-    rules = speedrun.Rules()
-    speedrun.say_if_near([8.1, 8.1001, 8.1002, 8.1], rules)
+    rules = referee.Rules()
+    referee.say_if_near([8.1, 8.1001, 8.1002, 8.1], rules)
     assert capsys.readouterr().out.startswith('the seeds lie within 0.0002 of each other, those of each row')
-    speedrun.say_if_near([8.1, 8.2, 8.15, 8.1], rules)
+    referee.say_if_near([8.1, 8.2, 8.15, 8.1], rules)
     assert not capsys.readouterr().out
 
 
 def test_a_replay_is_given_no_held_out_text(game, tmp_path):
     corpus = Corpus(game / 'corpus')
-    copied = prepare.open_sealed(speedrun.without_held_out(corpus, tmp_path / 'copied'))
+    copied = prepare.open_sealed(referee.without_held_out(corpus, tmp_path / 'copied'))
     assert not [*copied.folder.glob('val_*')]
     assert copied.num_stretches('validation', 512) == 0
     assert (copied.stretch('train', 5, 512) == corpus.stretch('train', 5, 512)).all()
@@ -556,15 +556,15 @@ def test_a_replay_is_given_no_held_out_text(game, tmp_path):
 def test_what_a_killed_referee_started_ends_with_it(tmp_path):
     path = tmp_path / 'pipe'
     os.mkfifo(path)
-    referee = os.fork()
-    if not referee:
-        speedrun.run('-c', f'file = open({str(path)!r}, "w"); print(1, file=file, flush=True)\n'
-                           'import time; time.sleep(20)')
+    process = os.fork()
+    if not process:
+        referee.run('-c', f'file = open({str(path)!r}, "w"); print(1, file=file, flush=True)\n'
+                          'import time; time.sleep(20)')
         os._exit(0)
     with open(path) as file:
         file.readline()
         began = time.monotonic()
-        os.kill(referee, signal.SIGKILL)
-        os.waitpid(referee, 0)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
         assert not file.read()      # once its writer has ended
     assert time.monotonic() < began + 10

@@ -1,6 +1,6 @@
-# Rows of the speedrun (docs/speedrun.md): its texts, four seeds, at most 1.5 M parameters. One row:
-#     python studies/run.py studies/speedrun --row=mlm
-#     python studies/speedrun.py studies/speedrun/out/mlm-s*
+# Rows of the speedrun (README.md): its texts, four seeds, at most 1.5 M parameters. One row:
+#     python studies/run.py speedrun --row=mlm
+#     python speedrun/referee.py speedrun/out/mlm-s*
 corpus = {'config': 'configs/corpora/speedrun.py'}
 seeds = (0, 1, 2, 3)
 every_run = {'config': 'configs/tiny.py', 'val_rows': 128, 'save_every': 0, 'device': 'cpu'}
