@@ -1,6 +1,7 @@
 """What a file that is not UTF-8 is likely encoded in, and the command that converts it."""
 import codecs
 import contextlib
+import functools
 import gzip
 import re
 import shlex
@@ -22,12 +23,21 @@ ENCODINGS = {
     'BIG5': f'[{HAN}]'}
 
 
+def is_packed(path):
+    return path.suffix.lower() == '.gz'
+
+
+def unpacked(path):
+    """Open a file to read its bytes, or what a .gz holds."""
+    open_file = gzip.open if is_packed(path) else open
+    return open_file(path, 'rb')
+
+
+@functools.cache    # a file may have many lines that are not
 def not_utf8(path):
     """Return a sentence about a file of text, perhaps a .gz, that is not UTF-8: where, which encoding it is
     likely in, and the command that converts it."""
-    is_packed = path.suffix.lower() == '.gz'
-    open_file = gzip.open if is_packed else open
-    with open_file(path, 'rb') as file:
+    with unpacked(path) as file:
         content = file.read()
     start = 0       # all bytes of UTF-16 without a mark may be good UTF-8
     try:
@@ -45,7 +55,7 @@ def not_utf8(path):
     guess = 'in an encoding that only you may know' if name == 'ENCODING' else f'likely {name}'
     plain = shlex.quote(str(path))
     unpack = ''
-    if is_packed:
+    if is_packed(path):
         unpack = f'gunzip {plain} && '
         plain = shlex.quote(str(path.with_suffix('')))
     return (f'{where}, but {guess}; convert it: {unpack}iconv -f {name} -t UTF-8 {plain} > utf8.tmp && '

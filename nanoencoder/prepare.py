@@ -9,16 +9,13 @@ A corpus is a folder: tokens_00000.npy, ... (a stream of documents, each followe
 A shard holds a file of the hub, or about a GB of files of your own."""
 import contextlib
 import functools
-import gzip
 import hashlib
 import itertools
-import json
 import math
 import os
 import re
 import sys
 import unicodedata
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +23,6 @@ import numpy as np
 from tqdm import tqdm
 
 from data import Corpus, in_order
-from nanoencoder.encodings import not_utf8
 from nanoencoder.files import (
     blame,
     changed_files,
@@ -44,6 +40,7 @@ from nanoencoder.files import (
     write_sealed,
 )
 from nanoencoder.settings import check, check_value, flat, may_change, setting
+from nanoencoder.tables import json_rows, named_if_damaged, open_text
 from nanoencoder.tokenizer import learn, load_tokenizer
 
 CHUNK = 256             # documents that are tokenised at once
@@ -233,9 +230,9 @@ def tell_of_blank_lines(files):
     if not sizes:
         return
     largest = max(sizes, key=sizes.get)
-    with contextlib.suppress(OSError, EOFError, zlib.error):    # who reads the texts will say it
-        with open_bytes(Path(largest)) as file:
-            beginning = clean(file.read(1_000_000).decode(errors='replace'))
+    with contextlib.suppress(OSError, ValueError):      # who reads the texts will say it
+        with open_text(Path(largest)) as file:
+            beginning = file.read(1_000_000)
         blocks = EMPTY_LINE.split(beginning)
         num_lines = sum(block.count('\n') + 1 for block in blocks)
         sentences = len(SENTENCE_END.findall(beginning))
@@ -250,24 +247,14 @@ def reader_of(path):
     return READERS.get(Path(name).suffix)
 
 
-def open_bytes(path):
-    opener = gzip.open if path.name.lower().endswith('.gz') else open
-    return opener(path, 'rb')
-
-
 def folder_texts(files, cfg):
     """Yield the texts of files, and ValueErrors."""
     for name, _ in files:
         read = reader_of(Path(name))
         try:
             yield from read(Path(name), cfg)
-        except UnicodeDecodeError:
-            yield ValueError(not_utf8(Path(name)))
-        # ValueErrors are pyarrow's of a damaged file
-        except (ValueError, EOFError, zlib.error, OSError) as error:
-            if getattr(error, 'errno', None):   # the disk failed, and not what the file holds
-                raise
-            yield ValueError(f'{name}: damaged or cut off: {error}')
+        except ValueError as error:
+            yield error
 
 
 def texts_of(batches, where, cfg):
@@ -290,8 +277,8 @@ def clean(text):
 
 
 def read_txt(path, cfg):
-    with open_bytes(path) as file:
-        text = clean(file.read().decode())
+    with open_text(path) as file:
+        text = file.read()
     documents = [text]
     if cfg.txt == 'blank_lines':
         documents = [block.strip('\n') for block in EMPTY_LINE.split(text)]
@@ -338,31 +325,20 @@ def cut_at_spaces(line):
 
 
 def read_jsonl(path, cfg):
-    with open_bytes(path) as file:
-        for number, line in enumerate(file, 1):
-            if line.isspace():
-                continue
-            try:
-                row = {**json.loads(line)}
-            except UnicodeDecodeError as error:
-                if not cfg.skip_bad:
-                    raise   # for `folder_texts` to say what the file is likely encoded in
-                yield ValueError(f'{path}:{number}: is not UTF-8: {error}')
-            except (ValueError, TypeError, RecursionError) as error:
-                yield ValueError(f'{path}:{number}: is no JSON object: {error}')
-            else:
-                yield text_of(row, f'{path}:{number}', cfg)
+    for where, row in json_rows(path):
+        yield row if isinstance(row, ValueError) else text_of(row, where, cfg)
 
 
 def read_parquet(path, cfg):
     import pyarrow.parquet
-    file = pyarrow.parquet.ParquetFile(path)
-    columns = file.schema_arrow.names
-    if cfg.column not in columns:
-        yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
-        return
-    batches = file.iter_batches(CHUNK, columns=[cfg.column])
-    yield from texts_of((batch.to_pydict() for batch in batches), path, cfg)
+    with named_if_damaged(path, ValueError):
+        file = pyarrow.parquet.ParquetFile(path)
+        columns = file.schema_arrow.names
+        if cfg.column not in columns:
+            yield ValueError(f'{path}: has no column {cfg.column!r}, but {", ".join(columns):.200}')
+            return
+        batches = file.iter_batches(CHUNK, columns=[cfg.column])
+        yield from texts_of((batch.to_pydict() for batch in batches), path, cfg)
 
 
 READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}

@@ -1,16 +1,17 @@
-"""Readers of files of rows: (rows as dicts, {column: names of its labels, if it has any}).
+"""Readers of files of texts and rows.
 
-A reader is given a path and the settings that say how files are read: delimiter, columns, words and tags of
-tasks.files' Source."""
+Corpora and tasks share open_bytes, open_text and json_rows. The others, in READERS, return tables for
+tasks: (rows as dicts, {column: names of its labels, if it has any}). Each is given a path and the settings
+that say how files are read: delimiter, columns, words and tags of tasks.files' Source."""
 import contextlib
 import csv
-import gzip
+import io
 import json
 import re
 import sys
 import zlib
 
-from nanoencoder.encodings import not_utf8
+from nanoencoder.encodings import not_utf8, unpacked
 from nanoencoder.files import blame
 
 # The first line of words and tags may name its columns, as "Token UPOS" or "word ner_tags".
@@ -33,20 +34,49 @@ def reader_of(path):
 
 
 @contextlib.contextmanager
-def open_text(path, newline=None):
-    """Open a file of text, which may be a .gz. ValueError if it is damaged, or not UTF-8."""
-    open_file = gzip.open if path.suffix == '.gz' else open
+def named_if_damaged(path, *kinds):
+    """Turn errors of a damaged file, and those of other `kinds`, into a ValueError that names it."""
     try:
-        with open_file(path, 'rb') as file:
-            start = file.read(100)
-        if start.count(0) > 20:     # UTF-16 of Latin script: every other byte
+        yield
+    except (EOFError, zlib.error, OSError, *kinds) as error:
+        if getattr(error, 'errno', None):   # the disk failed, and not what the file holds
+            raise
+        raise ValueError(f'{path}: damaged or cut off: {error}') from None
+
+
+@contextlib.contextmanager
+def open_bytes(path):
+    """Open a file of text, which may be a .gz. ValueError if it is damaged, or not UTF-8."""
+    with named_if_damaged(path), unpacked(path) as file:
+        if file.peek(100)[:100].count(0) > 20:      # UTF-16 of Latin script: every other byte
             raise ValueError(not_utf8(path))
-        with open_file(path, 'rt', encoding='utf-8-sig', newline=newline) as file:
+        try:
             yield file
-    except UnicodeDecodeError:
-        raise ValueError(not_utf8(path)) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f'{path}: cannot be read: {error}') from None
+        except UnicodeDecodeError:
+            raise ValueError(not_utf8(path)) from None
+
+
+@contextlib.contextmanager
+def open_text(path, newline=None):
+    with open_bytes(path) as file:
+        yield io.TextIOWrapper(file, encoding='utf-8-sig', newline=newline)
+
+
+def json_rows(path, parse=json.loads):
+    """Yield (where it stands, an object) of each line of a .jsonl. A ValueError stands for a line that holds
+    no object or is not UTF-8."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.isspace():
+                continue
+            where = f'{path}:{number}'
+            try:
+                row = {**parse(line.decode('utf-8-sig'))}
+            except UnicodeDecodeError:
+                row = ValueError(not_utf8(path))
+            except (ValueError, TypeError, RecursionError) as error:
+                row = ValueError(f'{where}: is no JSON object: {error}')
+            yield where, row
 
 
 def parse_json(text):
@@ -61,13 +91,10 @@ def parse_json(text):
 def read_jsonl(path, source):
     """Objects, one a line."""
     rows = []
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            if line.isspace():
-                continue
-            what = f'{path}:{number}: is no JSON object: {line.strip():.80}'
-            with blame(what, ValueError, TypeError, RecursionError):
-                rows.append({**parse_json(line)})
+    for _, row in json_rows(path, parse_json):
+        if isinstance(row, ValueError):
+            raise row
+        rows.append(row)
     return rows, {}
 
 
@@ -149,7 +176,7 @@ def check_header(path, header, source):
 
 def read_parquet(path, source):
     import pyarrow.parquet
-    with blame(f'{path}: not a whole parquet file', Exception):     # of many kinds, where bits have flipped
+    with named_if_damaged(path, Exception):     # of many kinds, where bits have flipped
         table = pyarrow.parquet.read_table(path)
         metadata = table.schema.metadata or {}
         about = json.loads(metadata.get(b'huggingface', b'{}'))

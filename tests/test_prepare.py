@@ -22,7 +22,7 @@ from tokenizers import Tokenizer as Library, models, normalizers, pre_tokenizers
 
 import data
 from conftest import edit, refused
-from nanoencoder import prepare, tokenizer
+from nanoencoder import prepare, tables, tokenizer
 from nanoencoder.files import locked, read_json, write_json
 from nanoencoder.settings import build
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
@@ -382,7 +382,7 @@ def test_a_bad_row_counts_where_it_is_read_and_none_behind_max_tokens_does(tmp_p
 def test_a_disk_that_fails_is_no_bad_file(tmp_path, monkeypatch):
     def fails(path):
         raise OSError(errno.EIO, 'Input/output error')
-    monkeypatch.setattr(prepare, 'open_bytes', fails)
+    monkeypatch.setattr(tables, 'unpacked', fails)
     texts = jsonl(tmp_path / 'a.jsonl', ['text'])
     cfg = small(texts, tmp_path / 'out', skip_bad=True)
     with pytest.raises(OSError, match='Input/output error'):
