@@ -287,40 +287,28 @@ def read_txt(path, cfg):
         if cfg.held_out_by == 'normalised':     # copies in any Unicode form are cut at the same places
             long_form = unicodedata.normalize('NFC', document)
         if len(long_form) > LONGEST:
-            yield from cut_at_lines(long_form)
+            yield from cut(long_form)
         else:
             yield document
 
 
-def cut_at_lines(text):
+def cut(text):
     """Cut a long text into documents of 16,000 to 32,000 characters, or up to the end of a line beyond them;
-    where no line ends within LONGEST characters, at spaces."""
+    in a line as long as a book before spaces, or anywhere where there are none for long."""
     start = 0
+    line_end = 0    # of a line as long as a book
     while start < len(text):
         least = start + CUT_CHARACTERS
         most = least + CUT_CHARACTERS
-        empty_line = EMPTY_LINE.search(text, least, most)
-        if empty_line:
-            end = empty_line.end()
-        else:
-            end = text.find('\n', most) + 1 or len(text)
-        if end - start > LONGEST:
-            yield from cut_at_spaces(text[start:end])
-        else:
-            yield text[start:end]
-        start = end
-
-
-def cut_at_spaces(line):
-    """Cut a line as long as a book before spaces, or anywhere where there are none for long."""
-    start = 0
-    while start < len(line):
-        least = start + CUT_CHARACTERS
-        end = least + CUT_CHARACTERS
-        space = line.find(' ', least, end)
-        if space > 0:
-            end = space
-        yield line[start:end]
+        if start >= line_end:
+            empty_line = EMPTY_LINE.search(text, least, most)
+            end = empty_line.end() if empty_line else text.find('\n', most) + 1 or len(text)
+            if end - start > LONGEST:
+                line_end = end
+        if start < line_end:
+            space = text.find(' ', least, min(most, line_end))
+            end = min(most, line_end) if space < 0 else space
+        yield text[start:end]
         start = end
 
 
