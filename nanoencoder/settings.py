@@ -28,8 +28,6 @@ NAMES_ELSEWHERE = {
     'num_train_epochs': 'epochs', 'mlm_probability': 'mask_ratio', 'max_seq_length': 'context',
     'block_size': 'context', 'output_dir': 'out', 'n_layer': 'num_hidden_layers',
     'n_head': 'num_attention_heads', 'n_embd': 'hidden_size'}
-# from when AdamW had no such setting; read like the new one
-OLD_NAMES = {'muon_lr_ratio': 'matrix_lr_ratio'}
 TOO_DEEP = RecursionError, MemoryError      # what Python's parser says of thousands of signs or brackets
 
 
@@ -171,7 +169,7 @@ def read_statement(statement, where, source):
     """The (name, value) of a `name = value` line. ValueError for any other line, and for a key set twice."""
     try:
         target, = statement.targets
-        name = OLD_NAMES.get(target.id, target.id)
+        name = target.id
         value = ast.literal_eval(statement.value)
     except (AttributeError, ValueError, TypeError, *TOO_DEEP):
         raise ValueError(f'{where}: only `name = value` lines are allowed, and a value is a literal: '
@@ -239,7 +237,6 @@ def read_options(arguments, types):
         if not match:
             raise ValueError(f'{argument!r:.80} is not of the form --name=value')
         name, text = match.groups()
-        name = OLD_NAMES.get(name, name)
         if name in given:
             raise ValueError(f'--{name} is set twice on the command line')
         check_name(name, types, f'--{name}')

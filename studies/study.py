@@ -265,10 +265,7 @@ def check_recorded(study, runs):
     path = study.folder / 'rows.json'
     rows = read_json(path) if path.exists() else {}
     for row in study.rows.values():
-        made = rows.get(row.name, {})
-        if made.get('optimizer') == 'muon' and 'muon_lr_ratio' in made:     # as older runs call it
-            made = made | {'matrix_lr_ratio': made['muon_lr_ratio']}
-        check_same(f'{path}: {row.name}', made, row.stated, 'give the row another name')
+        check_same(f'{path}: {row.name}', rows.get(row.name, {}), row.stated, 'give the row another name')
     for folder, about, *_ in runs:
         dataset = folder.parts[-2]
         task = study.tried.get((model_of(folder, about), dataset))

@@ -252,22 +252,6 @@ def test_matrices_of_the_layers_learn_at_their_rate(settings):
     assert stayed == {name for name in after if '_proj.' in name}
 
 
-@pytest.mark.parametrize('optimizer, old, ratio', [('adamw', 6.7, 1.0), ('muon', 2.0, 2.0)])
-def test_a_ratio_that_was_called_muons_is_read(trained, optimizer, old, ratio):
-    """In checkpoints, where AdamW's had one that it did not use, and in configs."""
-    cfg = trained(optimizer=optimizer, matrix_lr_ratio=ratio)
-    for step in ('8', '12'):
-        state = files.saved_state(run_of(cfg) / step)
-        for part in ('settings', 'fixed'):
-            del state[part]['matrix_lr_ratio']
-            state[part]['muon_lr_ratio'] = old
-        files.write_sealed(run_of(cfg) / step / 'state.json', state)
-    pretrain.train(cfg)
-    pretrain.train(replace(cfg, name='branch', branch_from=str(run_of(cfg) / '8')))
-    parsed, _ = parse(pretrain.Settings, ['--name=a', '--muon_lr_ratio=2.5'])
-    assert parsed.matrix_lr_ratio == 2.5
-
-
 def test_the_papers_38_runs(corpus):
     """Each row parses; branches agree with their parents, whose checkpoints are kept."""
     papers, _ = parse(study.Study, [str(ROOT / 'studies/paper/config.py')])

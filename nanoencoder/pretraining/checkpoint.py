@@ -268,10 +268,6 @@ def read_training(folder, advice, world):
     for name in (*FRESH, 'settings', 'fixed'):
         if state.get(name) is None:
             raise ValueError(f'{folder}/state.json: lacks {name}; {advice}')
-    for settings in (state['settings'], state['fixed']):
-        if 'muon_lr_ratio' in settings:     # as it was called when AdamW did not have it
-            ratio = settings.pop('muon_lr_ratio')
-            settings['matrix_lr_ratio'] = ratio if settings['optimizer'] == 'muon' else 1.0
     return state
 
 
