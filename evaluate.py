@@ -728,14 +728,13 @@ def check_one_experiment(runs):
 
 def facts_of(run, names):
     """Return {name: value} of what makes a run's experiment. Of `names`, which are those of all its model's
-    settings, one that is not said is None. Of other facts, what an older run does not say is left out."""
-    said = {'optimizer': 'adamw'} | run.pretraining | run.settings     # which older runs did not say
+    settings, one that is not said is None."""
+    said = run.pretraining | run.settings
     facts = {name: said.get(name) or None for name in names}
     facts |= {'method': run.method, 'metric': run.metric}
     for name in ('data', 'training_data', 'tokenizer', 'sizes', 'checkpoint'):
-        if run.about.get(name):
-            facts[name] = run.about[name]
-    if run.origin is not None and 'checkpoint' in facts:    # another pretraining seed makes other weights
+        facts[name] = run.about.get(name) or None
+    if run.origin is not None:      # another pretraining seed makes other weights
         facts[f'checkpoint of pretraining seed {run.origin}'] = facts.pop('checkpoint')
     for name, value in run.pretraining.get('fixed', {}).items():
         facts[f'{name} of pretraining'] = value

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import filelock
 
-STATE = {'step': int, 'seconds': float, 'log': str, 'sha256': {'': str}, 'settings': dict, 'fixed': dict,
-         'pretraining': dict, 'corpus_meta': dict, 'starts': [dict]}     # types in a checkpoint's state.json
 NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS     # what file systems without flock answer
 
 
@@ -58,14 +56,6 @@ def check_fields(path, content, fields):
         value = content.get(name)
         if value is not None and not is_of(value, kind):
             raise ValueError(f'{path}: {name} must be {kind_in_words(kind)}, not {value!r:.80}')
-
-
-def require_fields(where, content, fields):
-    """ValueError unless a JSON object has each of these fields, of its type or null: see `check_fields`."""
-    for name in fields:
-        if name not in content:
-            raise ValueError(f'{where}: lacks {name}')
-    check_fields(where, content, fields)
 
 
 def is_of(value, kind):
@@ -131,11 +121,10 @@ def write_sealed(path, content, indent=1):
 
 
 def read_sealed(path, advice):
-    """Return the JSON object of a sealed file. ValueError if it was edited; `advice` says what to do then.
-    Files of older versions have no digest and are taken as they are."""
+    """Return the JSON object of a sealed file. ValueError if it was edited; `advice` says what to do then."""
     content = read_json(path)
     digest = content.pop('digest', None)
-    if digest not in (None, digest_of(content)):
+    if digest != digest_of(content):
         raise ValueError(f'{path}: changed since it was written; {advice}')
     return content
 
@@ -153,9 +142,7 @@ def saved_state(folder, advice='restore it'):
     path = Path(folder, 'state.json')
     if not path.exists():
         return {}
-    state = read_sealed(path, advice)
-    check_fields(path, state, STATE)
-    return {name: value for name, value in state.items() if value is not None}
+    return read_sealed(path, advice)
 
 
 @contextlib.contextmanager

@@ -26,13 +26,11 @@ from data import Corpus, in_order
 from nanoencoder.files import (
     blame,
     changed_files,
-    check_fields,
     digest_of,
     locked,
     read_json,
     read_sealed,
     remove,
-    require_fields,
     sha256,
     sha256_of_text,
     whole,
@@ -51,10 +49,6 @@ CUT_CHARACTERS = 16_000
 EMPTY_LINE = re.compile(r'\n\s*\n')
 SENTENCE_END = re.compile(r'[^\w\s]\s*$', re.MULTILINE)     # a line's last character is no letter or number
 AGAIN = 'prepare the corpus again'
-META = {    # types in meta.json of what all its readers need
-    'tokenizer': str, 'vocab_size': int, 'special_ids': [int], 'bos_token_id': int, 'eos_token_id': int,
-    'pad_token_id': int, 'mask_token_id': int, 'tokens': int, 'val_tokens': int, 'shards': [dict],
-    'val_shards': [dict], 'fingerprint': str}
 NOTHING = {'tokens': 0, 'documents': 0, 'val_tokens': 0, 'val_documents': 0, 'shards': [], 'val_shards': [],
            'skipped': 0, 'unknown': 0}
 
@@ -402,11 +396,8 @@ def compare_finished(folder, cfg):
     if 'texts' not in meta:
         return '; it is of an older version, which did not record its texts, so they were not compared'
     before = read_json(folder / 'texts.json')
-    other_file = f'{folder}/texts.json: changed since it was written; {AGAIN}'
-    with blame(other_file, TypeError, LookupError):
-        is_same = digest_of_texts(before) == meta['texts']
-    if not is_same:
-        raise ValueError(other_file)
+    if digest_of_texts(before) != meta['texts']:
+        raise ValueError(f'{folder}/texts.json: changed since it was written; {AGAIN}')
 
     roots = cfg.val_path.split(', ')
     if cfg.source == 'folder':
@@ -635,30 +626,18 @@ def fingerprint(meta):
 
 
 def read_meta(folder):
-    """Return what meta.json says of a corpus. ValueError if it has changed, or is some other file, which has
-    no digest: older corpora have none, either."""
-    path = Path(folder, 'meta.json')
-    meta = read_sealed(path, AGAIN)
-    where = f'{path}: not as data.py writes it; {AGAIN}'
-    require_fields(where, meta, META)
-    check_fields(where, meta, {'unused_ids': [int]})    # older ones lack it
-    for shard in meta['shards'] + meta['val_shards']:
-        require_fields(where, shard, {'name': str, 'sha256': str})
-    return meta
+    """Return what meta.json says of a corpus. ValueError if it has changed."""
+    return read_sealed(Path(folder, 'meta.json'), AGAIN)
 
 
 def open_sealed(folder):
     """The Corpus of a folder. ValueError if its meta.json or its tokenizer has changed. Its shards are not
     compared with their sha256."""
-    path = Path(folder, 'meta.json')
-    if path.exists():
+    if Path(folder, 'meta.json').exists():
         read_meta(folder)
     corpus = Corpus(folder)
     if load_tokenizer(str(folder)).fingerprint() != corpus.meta['tokenizer']:
         raise ValueError(f'{folder}/tokenizer.json: changed since it was written; {AGAIN}')
-    if fingerprint(corpus.meta) != corpus.meta['fingerprint']:    # older corpora have no seal
-        raise ValueError(f'{path}: changed since it was written: fingerprint is that of other shards; '
-                         f'{AGAIN}')
     return corpus
 
 

@@ -6,6 +6,7 @@ import pytest
 import bench
 import pretrain
 from conftest import ROOT, ran, refused, refused_line, replace
+from nanoencoder.files import write_sealed
 from nanoencoder.pretraining import cost
 from nanoencoder.settings import parse
 
@@ -67,7 +68,7 @@ def test_dry_run_counts_the_paper(capsys, tmp_path, monkeypatch, changes, world_
     folder = tmp_path / 'run/40000'
     folder.mkdir(parents=True)
     (folder / 'model.safetensors').touch()
-    (folder / 'state.json').write_text('{"step": 40000}')
+    write_sealed(folder / 'state.json', {'step': 40_000})
     monkeypatch.chdir(tmp_path)
     cost.dry_run(replace(CFG, **changes), world_size)
     out = capsys.readouterr().out

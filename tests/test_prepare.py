@@ -23,8 +23,7 @@ from tokenizers import Tokenizer as Library, models, normalizers, pre_tokenizers
 import data
 from conftest import edit, refused
 from nanoencoder import prepare, tables, tokenizer
-from nanoencoder.files import locked, read_json, write_json
-from nanoencoder.settings import build
+from nanoencoder.files import locked, write_json, write_sealed
 from nanoencoder.tokenizer import from_ranks, load_tokenizer
 
 load_once = functools.cache(load_tokenizer)
@@ -572,11 +571,11 @@ def test_a_corpus_is_not_mixed_or_overwritten(tmp_path, capsys):
     refused(r'other settings \(held_out_by\)', prepared, other)
     assert content(tmp_path / 'out') == before
 
-    # a corpus from before this setting, and from before texts were recorded, is kept
+    # a corpus of 0.1.0, in which texts were not recorded, or one from before this setting, is kept
     del meta['settings']['held_out_by']
     del meta['texts']
     del meta['digest']
-    write_json(tmp_path / 'out/meta.json', meta)
+    write_sealed(tmp_path / 'out/meta.json', meta)
     (tmp_path / 'out/texts.json').unlink()
     prepared(other)
     assert 'already prepared; it is of an older version' in capsys.readouterr().out
@@ -622,33 +621,6 @@ def test_a_mark_that_has_changed_is_named(tmp_path):
     refused(r'\.unit: changed since it was written; remove it', prepared, cfg)
     mark.unlink()
     assert content(prepared(cfg).folder).keys() == expected.keys()
-
-
-def test_meta_json_and_texts_json_of_another_shape_are_named(corpus_to_damage):
-    """Also without a digest, as older corpora are, and as any other file is."""
-    path = corpus_to_damage / 'meta.json'
-    meta = read_json(path)
-    meta.pop('digest')
-    cfg = build(prepare.Settings, meta['settings'] | {'out': str(corpus_to_damage)})
-    texts = corpus_to_damage / 'texts.json'
-    before = texts.read_text()
-    for content in before.replace('"sha256"', '"sha257"', 1), json.dumps({'a.txt': [None]}):
-        texts.write_text(content)
-        refused('texts.json: changed since it was written', prepare.prepare, cfg)
-    texts.write_text(before)
-
-    for name, value, words in [
-            ('special_ids', None, 'lacks special_ids'), ('fingerprint', None, 'lacks fingerprint'),
-            ('vocab_size', '9', 'vocab_size must be an integer'), ('shards', [7], 'shards must be a list'),
-            ('unused_ids', 1, 'unused_ids must be a list'), ('val_shards', [{'name': 7}], 'lacks sha256')]:
-        other = meta | {name: value}
-        if value is None:
-            other.pop(name)
-        write_json(path, other)
-        for function, argument in [(prepare.open_sealed, corpus_to_damage), (prepare.prepare, cfg)]:
-            refused(f'meta.json: .*prepare the corpus again.*{words}', function, argument)
-    write_json(path, meta)
-    assert prepare.open_sealed(corpus_to_damage).meta == meta
 
 
 def test_a_corpus_of_other_texts_is_not_already_prepared(tmp_path, capsys, monkeypatch):

@@ -163,14 +163,11 @@ def test_a_changed_log_is_neither_read_nor_continued(copied):
     refused('log.jsonl: changed since step 8 was saved', pretrain.train, copied)
 
 
-@pytest.mark.parametrize('old, new, words', [
-    ('"tokens_per_second"', '"tokens_per_secont"', 'row 1: lacks tokens_per_second'),
-    ('"loss": 5.0', '"loss": "5.0"', "row 1: loss must be a number, not '5.0'")])
-def test_a_row_of_the_log_that_is_no_step_is_named(tmp_path, old, new, words):
+def test_a_row_of_the_log_that_is_no_step_is_named(tmp_path):
     """Rows behind the last checkpoint have no digest."""
     write_log(tmp_path, [1, 2], 5.0)
-    edit(tmp_path / 'log.jsonl', old, new)
-    refused(f'log.jsonl: has a row that is no step of a run; restore it: {words}', read_log, tmp_path)
+    edit(tmp_path / 'log.jsonl', '"step"', '"stop"')
+    refused("log.jsonl: has a row that is no step of a run; restore it: 'step'", read_log, tmp_path)
 
 
 def test_a_commit_is_dirty_where_code_has_changed(tmp_path):
@@ -524,26 +521,6 @@ def test_an_edited_state_is_refused_by_all_that_read_it(copied):
 
 # where something else is meant
 WRONG = None, 0, -1, float('inf'), 'x', True, [], {}, [[[]]], ['x'], {'x': []}
-
-
-def test_a_state_of_a_wrong_shape_is_one_line(copied):
-    """A stranger's, whose digest is right."""
-    run = run_of(copied)
-    path = run / '12/state.json'
-    whole = files.saved_state(run / '12')
-    branch = replace(copied, name='branch', branch_from=str(run / '12'), phases=(('clm', 6), ('mlm', 9)))
-    corpus = data.Corpus(copied.corpus)
-    world = World(0, 1, torch.device('cpu'), 'fp32')
-    for name, wrong in itertools.product(whole, WRONG):
-        files.write_sealed(path, whole | {name: wrong})
-        for read in (huggingface.open_checkpoint, read_log):
-            with contextlib.suppress(ValueError):
-                read(run)
-        for cfg in (copied, branch):
-            with contextlib.suppress(ValueError):
-                checkpoint.find_origin(cfg, corpus, world, None)
-    files.write_sealed(path, whole | {'starts': ['x']})
-    refused(f"^{path}: starts must be a list, each entry an object, not \\['x'\\]", read_log, run)
 
 
 @pytest.mark.parametrize('name', ['config.json', 'tokenizer_config.json', 'model.safetensors.index.json'])

@@ -265,9 +265,6 @@ def read_training(folder, advice, world):
             raise ValueError(f'{folder / name}: missing or changed since it was written; {advice}')
     if not state:
         raise ValueError(f'{folder}: has no state.json, so no training to continue; {advice}')
-    for name in (*FRESH, 'settings', 'fixed'):
-        if state.get(name) is None:
-            raise ValueError(f'{folder}/state.json: lacks {name}; {advice}')
     return state
 
 
