@@ -5,26 +5,24 @@
 Of train.jsonl the last third is held out, as it stands in the file: neighbours come from one document. Its
 rows are validation and test in turn. Pairs of queries and documents become a search over the documents that
 are held out."""
-import json
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencoder is
 
+from nanoencoder.files import json_lines
 from nanoencoder.settings import plain_words, run_main
+from nanoencoder.tables import read_jsonl
 
 
 def read_rows(path):
-    with path.open(encoding='utf-8') as file:   # splitlines would cut a text at U+2028, too
-        rows = [json.loads(line) for line in file]
+    rows, _ = read_jsonl(path, None)
     return rows
 
 
 def write_rows(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open('w', encoding='utf-8') as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + '\n')
+    path.write_text(json_lines(rows), encoding='utf-8')
 
 
 def hold_out(folder):
