@@ -108,10 +108,7 @@ def test_an_edit_of_a_sealed_file_is_seen(tmp_path):
 
 
 @pytest.mark.parametrize('text, words', [
-    ('[]', 'holds no JSON object'), ('null', 'holds no JSON object'), ('7', 'holds no JSON object'),
-    ('[' * 100_000, 'not valid JSON'), ('{"a": ' * 100_000, 'not valid JSON'), ('', 'not valid JSON'),
-    (b'\xff\xfe{}', 'not valid JSON'),
-    ('{"step": "8"}', "step must be an integer, not '8'"),
+    ('[]', 'holds no JSON object'), ('[' * 100_000, 'not valid JSON'), (b'\xff\xfe{}', 'not valid JSON'),
     ('{"names": ["a", 1]}', "names must be a list, each entry text, not "),
     ('{"digests": {"a": []}}', 'digests must be an object, each value text, not '),
     (json.dumps({'step': 'x' * 999}), "step must be an integer, not 'x{79}$")])

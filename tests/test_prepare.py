@@ -612,17 +612,6 @@ def test_a_file_that_is_edited_while_a_corpus_is_begun_is_named(tmp_path, monkey
     assert data.Corpus(cfg.out).meta['fingerprint'] == json.loads(expected['meta.json'])['fingerprint']
 
 
-def test_a_mark_that_has_changed_is_named(tmp_path):
-    cfg, expected = made(tmp_path, 900, 30, count=2, threads=1)
-    cfg = elsewhere(cfg, 'out')
-    assert killed(cfg, 5)
-    mark, = Path(cfg.out).glob('.*.unit')
-    edit(mark, '"documents": ', '"documents": 1')
-    refused(r'\.unit: changed since it was written; remove it', prepared, cfg)
-    mark.unlink()
-    assert content(prepared(cfg).folder).keys() == expected.keys()
-
-
 def test_a_corpus_of_other_texts_is_not_already_prepared(tmp_path, capsys, monkeypatch):
     """Files that were added, removed, edited, and a tokenizer's folder that was made anew."""
     vocabulary = tmp_path / 'vocabulary'

@@ -145,7 +145,9 @@ def test_a_run_learns_logs_and_saves(trained):
         assert last[f'val_{last["phase"]}_loss'] < untrained - 1
 
     assert files.saved_steps(run) == [20, 100, 120]     # 50 was pruned
-    assert {path.name for path in (run / '120').iterdir()} == {*FLIPS, 'state.json'}
+    assert {path.name for path in (run / '120').iterdir()} == {
+        'config.json', 'model.safetensors', 'optimizer.safetensors', 'state.json', 'tokenizer.json',
+        'tokenizer_config.json'}
     facts = files.read_json(run / '120/state.json')['pretraining']
     assert (facts['family'], facts['tokens']) == ('0.1M', 120 * 4 * 64)
     start, = config['starts']
@@ -481,15 +483,11 @@ def test_what_is_not_finite_stops_and_is_not_saved(settings, changes, part):
     assert not files.saved_steps(run_of(cfg))
 
 
-FLIPS = {'config.json': 37, 'model.safetensors': 12_499, 'optimizer.safetensors': 12_499,
-         'tokenizer.json': 3_750, 'tokenizer_config.json': 12}      # {file: the byte that is changed}
-
-
-@pytest.mark.parametrize('name', FLIPS)
-def test_what_is_changed_cut_or_gone_is_refused_by_the_files_name(copied, name):
+@pytest.mark.parametrize('name', ['model.safetensors', 'optimizer.safetensors'])
+def test_what_is_changed_or_gone_is_refused_by_the_files_name(copied, name):
     run = run_of(copied)
     path = run / '12' / name
-    whole = flip(path, FLIPS[name])
+    flip(path)
     with files.locked(run):     # taken before anything is read: a live run may be changing it
         mistake(copied, 'another process is writing there')
     mistake(copied, f'12/{name}: missing or changed .*; remove ')
@@ -497,8 +495,6 @@ def test_what_is_changed_cut_or_gone_is_refused_by_the_files_name(copied, name):
         huggingface.open_checkpoint(run)
     else:
         refused(f'^{path}: missing', huggingface.open_checkpoint, run)
-    path.write_bytes(whole[:-10])
-    refused(f'^{path}: missing', huggingface.read_state, run / '12')
     path.unlink()
     refused(f'^{path}: missing', huggingface.read_state, run / '12')
 
