@@ -94,7 +94,8 @@ def training_pairs(task, queries, corpus):
     try:
         table, _ = read_table(task, (task.pairs or task.source,), task.train)
     except FileNotFoundError as error:
-        if not task.pairs and not task.judged_only:     # then `corpus` lacks what only train judges
+        # with judged_only, `corpus` lacks the documents that only train judges
+        if not task.pairs and not task.judged_only:
             with contextlib.suppress(FileNotFoundError):
                 return judged_pairs(task, queries, corpus)
         print(f'{error}: there is nothing to train on', file=sys.stderr)
@@ -176,40 +177,56 @@ def add(texts, key, value, where):
 
 
 def judgements(task, split, queries, corpus):
-    """{query: {document: grade}} of a split. Texts that its rows hold are added to `queries` and `corpus`.
-
-    Three kinds of row are read:
-    query-id, corpus-id, score                              BEIR's qrels
-    query_id, query, positive_passages, negative_passages   MLDR's: grades 1 and 0
-    id and the columns of `pair`, as query, positive        one relevant document, which has the query's id"""
-    grades = defaultdict(dict)
+    """{query: {document: grade}} of a split. Texts that its rows hold are added to `queries` and `corpus`."""
     subset = 'qrels' if task.data else ''
     table, _ = read_table(task, (task.qrels or task.source, task.source), split, subset)
     query_of_pair, document_of_pair = task.pair
     columns_of_pair = {'id', *columns_of(query_of_pair), *columns_of(document_of_pair)}
+    grades = defaultdict(dict)
     for number, row in enumerate(table):
         where = f'{task.dataset} {split} judgement {number}'
         if 'positive_passages' in row:
-            query = str(get(row, 'query_id', where, object))
-            text = get(row, 'query', where)
-            add(queries, query, fill(task.query, {'text': text}, where), where)
-            for grade, column in enumerate(('negative_passages', 'positive_passages')):
-                with blame(f'{where}: {column} must be a list of {{"docid": ...}}', TypeError):
-                    for passage in row.get(column) or []:
-                        document = str(get(passage, 'docid', f'{where}: {column}', object))
-                        add(grades[query], document, grade, where)
+            graded = read_passages(task, row, where, queries)
         elif row.keys() >= columns_of_pair:
-            name = str(row['id'])
-            add(queries, name, fill(query_of_pair, row, where), where)
-            add(corpus, name, fill(document_of_pair, row, where), where)
-            grades[name][name] = 1
+            graded = read_pair(task, row, where, queries, corpus)
         else:
-            columns = ('query-id', 'corpus-id', 'score')
-            query, document, score = [str(get(row, column, where, object)) for column in columns]
-            if not re.fullmatch(r'-?\d{1,9}(\.0*)?', score):
-                raise ValueError(f'{where}: score {score:.80} is not a whole number')
-            add(grades[query], document, int(float(score)), where)
+            graded = read_qrel(row, where)
+        for query, document, grade in graded:
+            add(grades[query], document, grade, where)
     return grades
+
+
+def read_qrel(row, where):
+    """[(query, document, grade)] of BEIR's query-id, corpus-id, score. The texts have files of their own."""
+    columns = ('query-id', 'corpus-id', 'score')
+    query, document, score = [str(get(row, column, where, object)) for column in columns]
+    if not re.fullmatch(r'-?\d{1,9}(\.0*)?', score):
+        raise ValueError(f'{where}: score {score:.80} is not a whole number')
+    return [(query, document, int(float(score)))]
+
+
+def read_passages(task, row, where, queries):
+    """[(query, document, grade)] of MLDR's query_id, query, positive_passages and negative_passages."""
+    query = str(get(row, 'query_id', where, object))
+    text = get(row, 'query', where)
+    add(queries, query, fill(task.query, {'text': text}, where), where)
+    graded = []
+    for grade, column in enumerate(('negative_passages', 'positive_passages')):     # grades 0 and 1
+        with blame(f'{where}: {column} must be a list of {{"docid": ...}}', TypeError):
+            for passage in row.get(column) or []:
+                document = str(get(passage, 'docid', f'{where}: {column}', object))
+                graded.append((query, document, grade))
+    return graded
+
+
+def read_pair(task, row, where, queries, corpus):
+    """[(query, document, 1)] of an id and the columns of `pair`: the query's one relevant document, which has
+    its id."""
+    name = str(row['id'])
+    query, document = task.pair
+    add(queries, name, fill(query, row, where), where)
+    add(corpus, name, fill(document, row, where), where)
+    return [(name, name, 1)]
 
 
 def judged_queries(where, queries, grades, corpus):
