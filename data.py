@@ -220,7 +220,9 @@ def make_batch(corpus, split, rows, key, objective, cfg):
 
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.
     So all objectives cut a row at one place, and a 20 % mask lies within the 40 % one."""
-    parts = []    # (inputs, targets, weights) of each row
+    all_inputs = []     # an array of each row, and so on
+    all_targets = []
+    all_weights = []
     lengths = []
     rows_hash = 0
     for i, k in rows:
@@ -239,15 +241,19 @@ def make_batch(corpus, split, rows, key, objective, cfg):
         digest = hashlib.blake2b(read, digest_size=6).digest()
         rows_hash += int.from_bytes(digest, 'little')
 
-        row = OBJECTIVES[objective].make(tokens, segments, random, corpus, cfg)
-        if len(row) == 2:    # no weights: 1 at each target
-            inputs, targets = row
-            row = inputs, targets, targets != NO_TARGET
-        parts.append(row)
-    inputs, targets, weights = map(np.concatenate, zip(*parts))
-    weights = weights.astype(np.float32)
-    at = np.flatnonzero(targets != NO_TARGET)
-    return Batch(inputs, lengths, targets, at, weights), rows_hash
+        inputs, targets, *weights = OBJECTIVES[objective].make(tokens, segments, random, corpus, cfg)
+        all_inputs.append(inputs)
+        all_targets.append(targets)
+        # an objective may also weigh its losses, as mdlm does; in others each target counts once
+        all_weights.append(weights[0] if weights else targets != NO_TARGET)
+    targets = np.concatenate(all_targets)
+    batch = Batch(
+        tokens=np.concatenate(all_inputs),
+        lengths=lengths,
+        targets=targets,
+        at=np.flatnonzero(targets != NO_TARGET),
+        weights=np.concatenate(all_weights).astype(np.float32))
+    return batch, rows_hash
 
 
 def rows_at_once(cfg, world_size):
@@ -299,8 +305,8 @@ def read_step(step, corpus, cfg, rank=0, world_size=1):
     count = 0
     total_hash = 0
     for first in range(0, len(rows), size):
-        some = rows[first:first + size]
-        batch, rows_hash = make_batch(corpus, 'train', some, cfg.seed, objective, cfg)
+        together = rows[first:first + size]
+        batch, rows_hash = make_batch(corpus, 'train', together, cfg.seed, objective, cfg)
         batches.append(batch)
         count += int(np.count_nonzero(batch.weights))
         total_hash += rows_hash
