@@ -4,7 +4,8 @@
 
 A config is read and never executed. A setting has the dataclass's default unless the config's base, then the
 config, then `--name=value` says otherwise. `base = "610m.py"` on a config's first line names a file beside
-it. Values are literals; on the command line a str is taken as typed, and a bool needs no value."""
+it. Values are literals; on the command line a str is taken as typed, and a bool needs no value.
+--help prints the settings with the comments that stand beside them in the source."""
 import ast
 import difflib
 import errno
@@ -193,7 +194,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
     arguments = list(arguments)
     actions = dict(actions)
     if asks_for_help(arguments):
-        print(describe(cls, actions))
+        print(help_text(cls, actions))
         sys.exit()
 
     entries = leaves(cls)
@@ -302,56 +303,76 @@ def plain_words(arguments):
     return arguments
 
 
-def describe(cls, actions):
-    """What --help prints below a script's docstring: each setting with its type, its default, its comment in
-    the source and the values that it takes. A comment that stands above a setting is a line above it."""
+# ---------------------------------------------------------------------------
+# --help. What it says of a setting is the comment that stands beside it in the source, so that one sentence
+# serves those who read the file and those who ask the command.
+
+
+def help_text(cls, actions):
+    """What --help prints below a script's docstring: each setting with its type, its default, its comment and
+    the values that it takes. A comment that stands above a setting is a line above it."""
+    comments = comments_of(cls)
     lines = ['settings (in a config file, or --name=value) and actions (on the command line only):']
-    comments = {}
-    for owner in (*reversed(cls.__mro__), *(entry.type for entry in fields(cls))):
-        if is_dataclass(owner):
-            comments |= comments_in(owner)
-
-    def add(name, kind, default, text, limits):
-        shown = '' if default is MISSING else repr(default)
-        if limits:
-            text = f'{text} ({limits})'.strip()
-        lines.append(f'  --{name:<24} {kind.__name__:<6} {shown:<18} {text}'.rstrip())
-
     for name, entry in leaves(cls).items():
         above, beside = comments[name]
-        lines.extend(f'  # {line}' for line in above)
-        add(name, entry.type, entry.default, beside, limits_in_words(**entry.metadata))
+        lines += [f'  # {line}' for line in above]
+        limits = limits_in_words(**entry.metadata)
+        lines.append(help_line(name, entry.type, entry.default, beside, limits))
     for name, (default, text, *limits) in actions.items():
-        add(name, type(default), default, f'action: {text}', limits_in_words(*limits))
+        limits = limits_in_words(*limits)
+        lines.append(help_line(name, type(default), default, f'action: {text}', limits))
     return '\n'.join(lines)
 
 
-def comments_in(cls):
-    """{field: (the lines of the comment above it, the whole comment beside it)}, from a class's source."""
-    source = inspect.getsource(cls)
-    comments = {}       # {line: text}
-    alone = {}          # {line: column} of those that have a line for themselves
+def help_line(name, kind, default, text, limits):
+    shown = '' if default is MISSING else repr(default)
+    if limits:
+        text = f'{text} ({limits})'.strip()
+    return f'  --{name:<24} {kind.__name__:<6} {shown:<18} {text}'.rstrip()
+
+
+def comments_of(cls):
+    """{setting: (the lines of the comment above it, the whole comment beside it)}. Settings that a class
+    inherits or that stand within it, as a run's sizes, have their comments in the source of other classes."""
+    comments = {}
+    for owner in (*reversed(cls.__mro__), *(entry.type for entry in fields(cls))):
+        if is_dataclass(owner):
+            comments |= comments_in(inspect.getsource(owner))
+    return comments
+
+
+def comments_in(source):
+    """The same of one class's source. Python's parser finds the fields but drops comments, which its
+    tokenizer keeps."""
+    texts = {}      # {line: its comment}
+    columns = {}    # {line: where its comment begins}, of lines that hold nothing else
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             line, column = token.start
-            comments[line] = token.string.lstrip('# ')
+            texts[line] = token.string.lstrip('# ')
             if not token.line[:column].strip():
-                alone[line] = column
+                columns[line] = column
 
-    found = {}
-    for node in ast.parse(source).body[0].body:
-        if not isinstance(node, ast.AnnAssign):
+    comments = {}
+    for field_node in ast.parse(source).body[0].body:
+        if not isinstance(field_node, ast.AnnAssign):
             continue
-        first = node.lineno
-        while alone.get(first - 1) == node.col_offset:
-            first -= 1
-        last = node.end_lineno
-        while alone.get(last + 1, 0) > node.col_offset:    # the comment beside it goes on
+        first = field_node.lineno
+        last = field_node.end_lineno
+        above = []
+        line = first - 1
+        while columns.get(line) == field_node.col_offset:
+            above.insert(0, texts[line])
+            line -= 1
+        while columns.get(last + 1, 0) > field_node.col_offset:     # the comment beside it goes on
             last += 1
-        above = [comments[line] for line in range(first, node.lineno)]
-        beside = [comments[line] for line in range(node.lineno, last + 1) if line in comments]
-        found[node.target.id] = above, ' '.join(beside)
-    return found
+        beside = [texts[line] for line in range(first, last + 1) if line in texts]
+        comments[field_node.target.id] = above, ' '.join(beside)
+    return comments
+
+
+# ---------------------------------------------------------------------------
+# What every script does around its work
 
 
 def ending_signals():
