@@ -37,6 +37,7 @@ from studies.study import Contrast, check_recorded, load
 # (bench/simulation.py --pages=7 --each=2 --instances='(300,)', accuracy; 1,000 pages each).
 LEAST_SEEDS = {1: 3, 2: 4}
 NUMBERS = {2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six'}
+SPLITS = ('both', 'test', 'validation')
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 CLAIMS = Path(__file__).parent / 'paper/claims.json'
 VERDICTS = '''\
@@ -223,8 +224,8 @@ def verdict(seen, bounds, p, least_seeds):
 
 
 class Judged(NamedTuple):
-    """A contrast in several views: of 'both' splits, of 'test' or 'validation', and of both without a
-    pretraining seed, whose number is then the view."""
+    """A contrast in several views: each of SPLITS, and both splits without a pretraining seed, whose number
+    is then the view."""
     contrast: Contrast
     bounds: tuple       # of its region, as fractions of 1
     seen: dict          # {view: Estimate}
@@ -237,7 +238,7 @@ def judge(evidence, contrast):
     if contrast.rule != 'better':
         margin = find_margin(evidence, contrast)
     estimate = functools.partial(evidence.estimate, contrast.weights, contrast.datasets)
-    seen = {split: estimate(split) for split in ('both', 'test', 'validation')}
+    seen = {split: estimate(split) for split in SPLITS}
     seeds = seen['both'].by_seed
     if len(seeds) > evidence.least_seeds:
         seen |= {seed: estimate(without=(seed,)) for seed in seeds}
@@ -343,7 +344,7 @@ def moves_row(one, words):
     """Return the cells that say how a verdict moves: with each seed left out, and on each split.
 
     words  {view: verdict}"""
-    seeds = [*one.seen][3:]     # after both splits and each
+    seeds = [view for view in one.seen if view not in SPLITS]
     left_out = ''
     if seeds:
         means = [100 * one.seen[seed].mean for seed in seeds]
