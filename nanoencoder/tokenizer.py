@@ -64,19 +64,23 @@ class Tokenizer:
         self.specials = specials
         self.special_ids = list(specials.values())
         self.unknown = unknown
-        self.ids = {role: token and backend.token_to_id(token) for role, token in roles.items()}
+        self.ids = dict(roles)
+        for role, token in roles.items():
+            if token:
+                self.ids[role] = backend.token_to_id(token)
 
-        ids = set(backend.get_vocab().values())
-        self.vocab_size = max(ids) + 1
-        self.largest = max(ids - set(self.special_ids))
-        self.unused_ids = sorted(set(range(self.vocab_size)) - ids)
+        used = set(backend.get_vocab().values())
+        self.vocab_size = max(used) + 1
+        self.largest = max(used - set(self.special_ids))    # id of an ordinary token
+        self.unused_ids = sorted(set(range(self.vocab_size)) - used)
 
-        letter = backend.encode('a')    # [CLS] a [SEP]
-        is_special = letter.special_tokens_mask
+        # The backend does not say what it puts around a text, so encode one and see.
+        letter = backend.encode('a')                # [CLS] a [SEP]
+        is_special = letter.special_tokens_mask     # 1 0 1
         first = is_special.index(0)
-        last = first + is_special.count(0)
+        stop = first + is_special.count(0)
         self.prefix = letter.ids[:first]
-        self.suffix = letter.ids[last:]
+        self.suffix = letter.ids[stop:]
 
     def encode(self, text):
         """Encode a text, without special tokens. Returns ids (n,), int64."""
@@ -87,9 +91,10 @@ class Tokenizer:
         last, without white space at either end. A token that is all white space has first == last."""
         ids, offsets, _ = self.encoded(text)
         places = []
-        stops = {first for first, _ in offsets} | {len(text)}
+        begins = {first for first, _ in offsets} | {len(text)}
         for first, last in offsets:
-            while self.composes and last not in stops:  # a mark that was joined to the character before it
+            # a token goes on until another begins: marks that were joined to its last character belong to it
+            while self.composes and last not in begins:
                 last += 1
             piece = text[first:last].lstrip()
             first = last - len(piece)
@@ -499,7 +504,8 @@ def find_roles(specials, config):
              'eos': eos,
              'pad': find('pad') or eos,
              'mask': find('mask', MASK) or MASK}
-    if not eos or config.get('cls_token') and config.get('sep_token'):
+    has_cls_and_sep = config.get('cls_token') and config.get('sep_token')
+    if not eos or has_cls_and_sep:
         roles = {'bos': find('cls', '[CLS]', '<s>'),
                  'eos': find('sep', '[SEP]', '</s>'),
                  'pad': find('pad', '[PAD]', '<pad>'),
