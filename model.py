@@ -209,8 +209,8 @@ class Model(nn.Module):
         return self.lm_head.weight
 
     def forward(self, tokens, segments, targets, causal, at=None, weights=None):
-        """Return (weighted sum of the losses in nats, number of targets)
-        of a flat sequence of (N,) int64 tokens.
+        """Return (weighted sum of the losses in nats, number of targets, number of those that the model holds
+        for likeliest) of a flat sequence of (N,) int64 tokens. The last is None where gradients are computed.
 
         segments  list of their lengths, or Segments made of it, on the tokens' device; positions count from 0
                   in each, none sees another
@@ -223,10 +223,10 @@ class Model(nn.Module):
             at = torch.nonzero(targets != -100).squeeze(1)
         if weights is None:
             weights = torch.ones(len(tokens), device=x.device)
-        loss = ChunkedCrossEntropy.apply(
+        loss, num_correct = ChunkedCrossEntropy.apply(
             x.index_select(0, at), self.head, targets[at], weights[at],
             torch.is_grad_enabled(), self.loss_and_gradient)
-        return loss, len(at)
+        return loss, len(at), num_correct
 
     def logits(self, hidden):
         """Return the logits (..., V) of hidden states (..., d)."""
@@ -342,6 +342,7 @@ def loss_and_gradient(logits, targets, weights, with_gradient):
 
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Sums the weighted cross-entropies of logits = hidden (T, d) @ head.T (d, V), some rows at a time.
+    Where no gradients are computed, it also counts the targets that have the largest logit.
 
     The forward pass computes the gradients too, chunk by chunk: the (T, V) logits never exist whole.
     The backward pass scales them in place, so there can be only one."""
@@ -355,6 +356,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         w = head.to(dtype)
         precise = torch.promote_types(dtype, torch.float32)    # for what is summed over chunks
         loss = torch.zeros((), dtype=precise, device=hidden.device)
+        num_correct = None if with_gradient else 0
         if with_gradient:
             grad_hidden = torch.empty_like(x)
             grad_head = torch.zeros_like(head, dtype=precise)
@@ -364,8 +366,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             size = max(size, LOGITS // (len(w) * w.itemsize))
         for start in range(0, len(x), size):
             rows = slice(start, start + size)
-            part_loss, grad = loss_and_gradient(
-                x[rows] @ w.T, targets[rows], weights[rows], with_gradient)
+            logits = x[rows] @ w.T
+            if not with_gradient:
+                num_correct += (logits.argmax(1) == targets[rows]).sum()
+            part_loss, grad = loss_and_gradient(logits, targets[rows], weights[rows], with_gradient)
+            del logits
             loss += part_loss
             if with_gradient:
                 torch.mm(grad, w, out=grad_hidden[rows])
@@ -377,11 +382,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
         if with_gradient:
             ctx.gradients = grad_hidden.to(hidden.dtype), grad_head.to(head.dtype)
-        return loss
+        return loss, num_correct
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_loss):
+    def backward(ctx, grad_loss, _):
         assert ctx.gradients is not None, 'the gradients serve one backward pass'
         grad_hidden, grad_head = ctx.gradients
         ctx.gradients = None

@@ -205,14 +205,13 @@ def to_tensors(batch, context, device):
 
 
 def forward(wrapped, batch, causal, world):
-    """Return the weighted sum of a batch's losses, on this process's device."""
+    """Return what the model does of a batch, on this process's device: see Model.forward."""
     tokens, targets, at, weights = (
         getattr(batch, name).to(world.device, non_blocking=True) for name in ARRAYS)
     ends = batch.lengths.ends.to(world.device, non_blocking=True)
     segments = batch.lengths._replace(ends=ends)
     with world.autocast():
-        loss_sum, _ = wrapped(tokens, segments, targets, causal, at, weights)
-    return loss_sum
+        return wrapped(tokens, segments, targets, causal, at, weights)
 
 
 def train_step(wrapped, optimizer, batches, count, step, cfg, world):
@@ -222,7 +221,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
     The losses of all micro-batches and processes are summed and divided once by `count`, how many there are
     in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each."""
     causal = OBJECTIVES[objective_at(step, cfg)].causal
-    loss_sum = torch.zeros((), device=world.device)
+    loss_sum = 0
     for batch in batches:
         # Only the last batch shares gradients between processes, so that this is done once a step; until then
         # FSDP keeps them whole. The flag is set before the forward pass, because DDP reads it there.
@@ -231,7 +230,7 @@ def train_step(wrapped, optimizer, batches, count, step, cfg, world):
             wrapped.require_backward_grad_sync = is_last    # what no_sync() sets
         elif isinstance(wrapped, FSDPModule):
             wrapped.set_requires_gradient_sync(is_last)
-        loss = forward(wrapped, batch, causal, world)
+        loss, *_ = forward(wrapped, batch, causal, world)
         # DDP and FSDP average gradients over processes: times their number is the sum
         (loss * (world.size / max(1, count))).backward()
         loss_sum += loss.detach()
@@ -267,25 +266,32 @@ def check_held_out(corpus, cfg):
 
 @torch.no_grad()
 def validate(wrapped, corpus, cfg, world):
-    """Measure {'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, and how many targets.
+    """Measure {'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, how many targets, and
+    'val_mlm_accuracy', the share of the predicted tokens that the model holds for likeliest.
 
     Rows, cuts and masks are the same each time and for every seed."""
-    losses = {}
+    measured = {}
     for objective, batches in held_out(corpus, cfg, world.rank, world.size):
         causal = OBJECTIVES[objective].causal
-        loss_sum = torch.zeros((), device=world.device)
-        count = 0
+        loss_sum = 0
+        count = 0           # of losses in the mean, of which masked diffusion has more than it predicts
+        predicted = 0
+        correct = 0
         for batch in batches:
             batch = to_tensors(batch, cfg.context, world.device)
             count += batch.weights.count_nonzero().item()
-            loss_sum += forward(wrapped, batch, causal, world)
+            loss, num_targets, num_correct = forward(wrapped, batch, causal, world)
+            loss_sum += loss
+            predicted += num_targets
+            correct += num_correct
         loss_sum = world.sum_tensor(loss_sum).item()
-        count, = world.sum([count])
-        losses[f'val_{objective}_loss'] = loss_sum / max(1, count)
-        losses[f'val_{objective}_targets'] = count
+        count, predicted, correct = world.sum([count, predicted, int(correct)])
+        measured[f'val_{objective}_loss'] = loss_sum / max(1, count)
+        measured[f'val_{objective}_targets'] = count
+        measured[f'val_{objective}_accuracy'] = correct / max(1, predicted)
     if isinstance(wrapped, FSDPModule):
         wrapped.reshard()  # without a backward pass the embedding and the head stay whole
-    return losses
+    return measured
 
 
 def train(cfg, start=start, write_model=checkpoint.write_model):

@@ -332,8 +332,9 @@ def cross_entropy(selected=False):
     ones = torch.ones(len(at), device=DEVICE)
 
     def ours():
-        losses = ChunkedCrossEntropy.apply(hidden[at], weight, targets[at], ones, True, loss_and_gradient)
-        return losses / len(at)
+        loss_sum, _ = ChunkedCrossEntropy.apply(
+            hidden[at], weight, targets[at], ones, True, loss_and_gradient)
+        return loss_sum / len(at)
 
     def peer():
         rows = at if selected else slice(None)

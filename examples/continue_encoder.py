@@ -109,7 +109,8 @@ class MaskedLM(nn.Module):
         outputs.last_hidden_state = states[None, self.target_places]    # (1, T, d), also as outputs[0]
 
     def forward(self, tokens, segments, targets, causal, at, weights):
-        """Return (weighted sum of losses in nats, number of targets) of flat tokens: see Model.forward."""
+        """Return (weighted sum of losses in nats, number of targets, number of those that the model holds for
+        likeliest) of flat tokens: see Model.forward."""
         first = tokens.new_tensor([self.cls_id])
         lengths = segments.ends.diff().tolist()
         texts = [torch.cat([first, text]) for text in tokens.split(lengths)]
@@ -124,7 +125,10 @@ class MaskedLM(nn.Module):
         outputs = self.inner(input_ids=padded, attention_mask=attended, return_dict=True)
         logits = outputs.logits[0].float()      # (T, V)
         losses = F.cross_entropy(logits, targets[at], reduction='none')
-        return (losses * weights[at]).sum(), len(at)
+        num_correct = None
+        if not torch.is_grad_enabled():
+            num_correct = (logits.argmax(1) == targets[at]).sum()
+        return (losses * weights[at]).sum(), len(at), num_correct
 
 
 def causal_mask(attended):
@@ -167,7 +171,7 @@ def check_causal(model):
             tokens = torch.tensor([5, 6, 7, last])
             segments = pretrain.make_segments([4], longest=4)
             targets = torch.tensor([6, 7, -100, -100])
-            loss, _ = model(tokens, segments, targets, True, torch.tensor([0, 1]), torch.ones(4))
+            loss, *_ = model(tokens, segments, targets, True, torch.tensor([0, 1]), torch.ones(4))
             losses.append(loss)
         if not torch.equal(*losses):
             raise ValueError('it ignores a causal mask')

@@ -25,6 +25,7 @@ from conftest import (
     copy_program,
     edit,
     flip,
+    log_lines,
     ran,
     refused,
     refused_line,
@@ -890,7 +891,8 @@ def test_a_loss_says_of_how_much_it_is_and_frequencies_of_what_is_predicted(trai
     cfg = trained(phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_rows=3)
     corpus = Corpus(cfg.corpus)
     masked = sum(len(batch.at) for batch in validation_batches(corpus, 'mlm', cfg))
-    words = rf'val clm \S+ of 186 tokens  val mlm \S+ of {masked} tokens in 3 rows\n'
+    words = (r'val clm \S+ of 186 tokens, \S+% right  '
+             rf'val mlm \S+ of {masked} tokens, \S+% right in 3 rows\n')
     assert re.search(words, capsys.readouterr().out)
     # of each stream the first shard is counted
     train, held_out = (arrays[0].astype(int) for arrays, _ in corpus.streams.values())
@@ -903,6 +905,9 @@ def test_a_loss_says_of_how_much_it_is_and_frequencies_of_what_is_predicted(trai
         total = sum(counts.values())
         return np.mean([-np.log(counts[token] / total) for token in held_out.tolist() if token in counts])
     (table,), _ = shown_losses(Path(cfg.out, cfg.name))
-    assert table[1][-3:] == ['val_rows', 'val_clm_loss', 'val_mlm_loss']
-    assert [table[2][place] for place in (-7, -4, -1)] == ['3', '186', str(masked)]
+    assert table[1][-5:] == ['val_rows', 'val_clm_loss', 'val_clm_accuracy', 'val_mlm_loss',
+                             'val_mlm_accuracy']
+    assert [table[2][place] for place in (-9, -6, -2)] == ['3', '186', str(masked)]
+    last = log_lines(Path(cfg.out, cfg.name))[-1]
+    assert table[2][-1] == f'{last["val_mlm_accuracy"]:.1%}'
     assert table[3] == ['token', 'frequencies', f'{nats([]):.3f}', f'{nats(corpus.meta["special_ids"]):.3f}']

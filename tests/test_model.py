@@ -78,8 +78,9 @@ def plain_loss(hidden, head, targets, weights):
 def chunked_loss(function):
     """The same by ChunkedCrossEntropy, whose chunks a function computes."""
     def loss(hidden, head, targets, weights):
-        return architecture.ChunkedCrossEntropy.apply(
+        loss_sum, _ = architecture.ChunkedCrossEntropy.apply(
             hidden, head, targets, weights, torch.is_grad_enabled(), function)
+        return loss_sum
     return loss
 
 
@@ -101,6 +102,18 @@ def test_chunked_loss_and_gradients_equal_the_plain_ones(count):
     chunked = chunked_loss(architecture.loss_and_gradient)
     ours = with_gradients(chunked, *given, torch.float64)
     torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize('count', [0, 1, 1300])
+def test_targets_with_the_largest_logit_are_counted(count):
+    """In three chunks, against all logits at once in float64. Half of the targets are the likeliest token."""
+    hidden = torch.randn(count, 24)
+    head = torch.randn(80, 24)
+    likeliest = F.linear(hidden.double(), head.double()).argmax(1)
+    targets = torch.where(torch.rand(count) < 0.5, likeliest, torch.randint(80, (count,)))
+    given = hidden, head, targets, torch.ones(count), False, architecture.loss_and_gradient
+    _, num_correct = architecture.ChunkedCrossEntropy.apply(*given)
+    assert num_correct == (targets == likeliest).sum()
 
 
 def test_the_loss_has_one_chunk_in_memory_and_one_backward_pass():
@@ -149,8 +162,8 @@ def test_a_models_loss_is_weighted_and_its_targets_are_counted():
     tokens = torch.randint(300, (90,))
     targets = torch.where(torch.arange(90) % 5 < 2, tokens, -100)
     weights = 1 / torch.linspace(0.3, 0.8, 90)
-    loss, count = model(tokens, [40, 50], targets, False, weights=weights)
-    assert count == 36
+    loss, count, num_correct = model(tokens, [40, 50], targets, False, weights=weights)
+    assert (count, num_correct) == (36, None)
     hidden = model.model(tokens, [40, 50], False)
     assert_near(loss, plain_loss(hidden, model.head, targets, weights), 3e-4)
 
@@ -197,7 +210,7 @@ def steps_of_pretraining(model, lengths_of):
         tokens = torch.randint(300, (256,))
         share = 1 if step % 2 else 0.4
         targets = tokens.where(torch.rand(256) < share, -100)
-        loss, _ = model(tokens, segments, targets, causal=step % 2 == 1)
+        loss, *_ = model(tokens, segments, targets, causal=step % 2 == 1)
         loss.backward()
 
 

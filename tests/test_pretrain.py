@@ -666,6 +666,8 @@ def assert_same_numbers(cfg, other):
         for name in line:
             if 'loss' in name:
                 assert line[name] == approx(reference[name], abs=tolerance)
+            if 'accuracy' in name:
+                assert line[name] == approx(reference[name], abs=0.01)   # of 100 tokens or more
 
 
 @pytest.mark.parametrize('world_size', [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -855,6 +857,41 @@ def test_held_out_losses_of_runs_that_mask_different_shares_compare(trained):
     validated = last_line('validated', val_mask_ratio=0.2)
     assert plain['val_mlm_loss'] == masked['val_mlm_loss'] != validated['val_mlm_loss']
     assert plain['loss'] == validated['loss'] != masked['loss']
+
+
+def test_held_out_accuracies_are_those_of_all_logits_in_float64(trained):
+    """Masked diffusion's is of the masked tokens; its loss is a mean over all that are not special."""
+    cfg = trained(phases=(('clm', 8), ('mlm', 3), ('mdlm', 1)), val_mask_ratio=0.3)
+    model = huggingface.open_checkpoint(run_of(cfg) / '12').model().double()
+    last = log_lines(run_of(cfg))[-1]
+    accuracies = []
+    for objective in ('clm', 'mlm', 'mdlm'):
+        masking = replace(cfg, mask_ratio=0.3, micro_rows=0, rows_per_step=5)
+        batch, = data.validation_batches(data.Corpus(cfg.corpus), objective, masking)
+        tokens, targets, at = (torch.from_numpy(x) for x in (batch.tokens, batch.targets, batch.at))
+        states = model.model(tokens, batch.lengths, data.OBJECTIVES[objective].causal)
+        likeliest = model.logits(states).argmax(1)
+        accuracies.append((likeliest == targets)[at].double().mean().item())
+        assert last[f'val_{objective}_accuracy'] == approx(accuracies[-1])
+    assert 0 < min(accuracies) and len({*accuracies}) == 3
+
+
+def test_a_run_whose_log_has_no_accuracies_goes_on(copied):
+    """As older versions wrote it. What is computed is the same."""
+    run = run_of(copied)
+    uninterrupted = weights(run / '12')
+    shutil.rmtree(run / '12')
+    path = run / 'log.jsonl'
+    lines = log_lines(run, timed=True)[:8]
+    for line in lines:
+        for name in [name for name in line if 'accuracy' in name]:
+            del line[name]
+    path.write_text(files.json_lines(lines))
+    state = files.saved_state(run / '8')
+    files.write_sealed(run / '8/state.json', state | {'log': files.sha256(path)})
+    pretrain.train(copied)
+    assert weights(run / '12') == uninterrupted
+    assert [('val_mlm_accuracy' in line) for line in log_lines(run)[5::6]] == [False, True]
 
 
 def test_a_resumed_run_measures_its_held_out_loss_as_before(copied, monkeypatch):

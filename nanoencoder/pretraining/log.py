@@ -127,7 +127,8 @@ class Log:
         for objective in OBJECTIVES:
             if f'val_{objective}_loss' in last:
                 held_out += (f'  val {objective} {last[f"val_{objective}_loss"]:.4f} of '
-                             f'{last[f"val_{objective}_targets"]:,} tokens')
+                             f'{last[f"val_{objective}_targets"]:,} tokens, '
+                             f'{last[f"val_{objective}_accuracy"]:.1%} right')
         if held_out:
             held_out += f' in {self.val_rows:,} rows'
         line = (f'{self.cfg.name} {last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  '
