@@ -58,13 +58,6 @@ NANOGPT = dict(name='bench', vocab_size=50_304, hidden_size=768, intermediate_si
                num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=12,
                tie_word_embeddings=True, context=1_024, cut_rows=False, phases=(('clm', 10_000),),
                decay_steps=0, warmup_steps=0, lr=1e-4, compile=True)
-PEAKS = {  # FLOP/s, bf16 dense, by torch's names (datasheets)
-    'NVIDIA H200': 989e12,
-    'NVIDIA H100 80GB HBM3': 989e12,
-    'NVIDIA H100 PCIe': 756e12,
-    'NVIDIA A100-SXM4-80GB': 312e12,
-    'NVIDIA A100-SXM4-40GB': 312e12,
-    'NVIDIA GeForce RTX 4090': 165e12}
 
 
 # ---------------------------------------------------------------------------
@@ -502,8 +495,9 @@ def mfu(size, rows, objectives, repeats):
     beside a plain GPT. The update is included. Useful operations are those of the segments as they are, and
     of the logits that have a target."""
     name = machine()['machine']
-    if name not in PEAKS:
-        raise ValueError(f'mfu needs a GPU whose datasheet peak is in PEAKS of bench/bench.py, not {name}')
+    if name not in cost.PEAKS:
+        raise ValueError('mfu needs a GPU whose peak is in PEAKS of nanoencoder/pretraining/cost.py, not '
+                         f'{name}')
     attention = choose_flash_attention(DEVICE)
     if size == '124m':
         objectives = ['clm']
@@ -514,7 +508,7 @@ def mfu(size, rows, objectives, repeats):
         title = f'mfu {size} {objective}, {cfg.rows_per_step} rows, {attention}'
         line = timed(title, step, repeats, len(batches[0].tokens))
         flops = statistics.fmean(useful_flops(cfg, objective, batch) for batch in batches)
-        yield line | {'mfu': round(1e3 * flops / line['ms'] / PEAKS[name], 4)}
+        yield line | {'mfu': round(1e3 * flops / line['ms'] / cost.PEAKS[name], 4)}
         del step, model     # the next one needs the memory
 
     cfg = shape(size, rows[0])

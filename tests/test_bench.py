@@ -41,7 +41,7 @@ def test_utilisation_is_what_was_counted_over_what_was_timed(monkeypatch):
     monkeypatch.setattr(bench, 'settings', lambda size, **changes: cfg)
     monkeypatch.setattr(bench, 'seconds', take_12_ms)
     monkeypatch.setattr(bench, 'machine', lambda: {'machine': 'a pretended GPU'})
-    monkeypatch.setitem(bench.PEAKS, 'a pretended GPU', 1e12)
+    monkeypatch.setitem(cost.PEAKS, 'a pretended GPU', 1e12)
     monkeypatch.setattr(torch.cuda, 'reset_peak_memory_stats', lambda: None)
     *ours, _ = bench.mfu('210m', [6], ['mlm', 'clm'], 2)
     for line, objective in zip(ours, ('mlm', 'clm'), strict=True):

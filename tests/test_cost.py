@@ -1,13 +1,16 @@
 """What is counted before a run, against numbers worked out by hand for the 610M."""
 import re
+from pathlib import Path
 
 import pytest
+import torch
 
 import bench
 import pretrain
-from conftest import ROOT, ran, refused, refused_line, replace
+from conftest import ROOT, log_lines, ran, refused, refused_line, replace
 from nanoencoder.files import write_sealed
 from nanoencoder.pretraining import cost
+from nanoencoder.processes import World
 from nanoencoder.settings import parse
 
 CFG, _ = parse(pretrain.Settings, [str(ROOT / 'configs/610m_clm.py')])
@@ -74,6 +77,29 @@ def test_dry_run_counts_the_paper(capsys, tmp_path, monkeypatch, changes, world_
     out = capsys.readouterr().out
     for part in parts:
         assert part in out
+
+
+@pytest.mark.parametrize('name, peak', [
+    ('NVIDIA H100 80GB HBM3', 2 * 989e12), ('NVIDIA A100-SXM4-80GB', 2 * 312e12), ('a new GPU', 0)])
+def test_the_peak_of_two_gpus_by_their_name(monkeypatch, name, peak):
+    monkeypatch.setattr(torch.cuda, 'get_device_name', lambda device: name)
+    assert cost.peak_of(World(0, 2, torch.device('cuda'), 'bf16')) == peak
+    assert cost.peak_of(World(0, 2, torch.device('cpu'), 'bf16')) == 0
+
+
+def test_a_log_has_the_share_of_a_known_peak(trained, monkeypatch, capsys):
+    """A CPU passes for a GPU: the arithmetic, not the speed. Blocks of steps hold two objectives."""
+    plain = trained(phases=(('clm', 3), ('mlm', 3)), log_every=2, name='plain')
+    assert 'mfu' not in log_lines(Path(plain.out, plain.name))[-1]
+    assert 'mfu' not in capsys.readouterr().out
+    monkeypatch.setattr(cost, 'peak_of', lambda world: 1e9)
+    cfg = trained(phases=(('clm', 3), ('mlm', 3)), log_every=2)
+    lines = log_lines(Path(cfg.out, cfg.name), timed=True)
+    clm, mlm = (cost.flops_per_token(cfg, objective) for objective in ('clm', 'mlm'))
+    for line, flops in zip(lines, (clm, clm, (clm + mlm) / 2, (clm + mlm) / 2, mlm, mlm), strict=True):
+        expected = line['tokens_per_second'] * flops / 1e9
+        assert line['mfu'] == pytest.approx(expected, abs=1e-4, rel=1e-3)
+    assert f'tokens/s  mfu {lines[-1]["mfu"]:.1%}  0:00:00 left' in capsys.readouterr().out
 
 
 def test_an_epoch_too_many_is_a_warning(capsys, settings):

@@ -1,4 +1,5 @@
-"""What a run costs, counted before it starts. `pretrain.py --dry_run` prints it."""
+"""What a run costs, counted before it starts: `pretrain.py --dry_run` prints it. A run's log says how much of
+the peak of its GPUs it uses."""
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,24 @@ from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of
 from nanoencoder.prepare import read_meta
 from nanoencoder.processes import has_fa3
 
-PEAKS = {'H100': 989e12, 'A100': 312e12, 'RTX 4090': 165e12}  # FLOP/s in bf16, dense; datasheets
+PEAKS = {  # FLOP/s in bf16 without sparsity, by torch's names of GPUs; NVIDIA's datasheets
+    'NVIDIA A100-PCIE-40GB': 312e12,
+    'NVIDIA A100 80GB PCIe': 312e12,
+    'NVIDIA A100-SXM4-40GB': 312e12,
+    'NVIDIA A100-SXM4-80GB': 312e12,
+    'NVIDIA H100 80GB HBM3': 989e12,
+    'NVIDIA H100 PCIe': 756e12,
+    'NVIDIA H100 NVL': 835e12,
+    'NVIDIA H200': 989e12,
+    'NVIDIA L4': 121e12,
+    'NVIDIA L40S': 362e12,
+    'NVIDIA GeForce RTX 4090': 165e12,
+}
+GPUS = {    # for which --dry_run counts hours
+    'H100': 'NVIDIA H100 80GB HBM3',
+    'A100': 'NVIDIA A100-SXM4-80GB',
+    'RTX 4090': 'NVIDIA GeForce RTX 4090',
+}
 UTILISATION = 0.4    # of the peak: an H200 reached 0.32 (an update after 6 rows) to 0.41 (after 32) at 610M
 
 
@@ -53,6 +71,15 @@ def flops_until(cfg, step, first=0):
         tokens = steps * cfg.rows_per_step * cfg.context
         flops += tokens * flops_per_token(cfg, objective)
     return flops
+
+
+def peak_of(world):
+    """Return the FLOP/s in bf16 of all GPUs of a run, taken to be alike. It is 0 for other devices and
+    for GPUs that are not in PEAKS."""
+    if world.device.type != 'cuda':
+        return 0
+    name = torch.cuda.get_device_name(world.device)
+    return world.size * PEAKS.get(name, 0)
 
 
 def numbers_in(tensors):
@@ -99,8 +126,8 @@ def summary(cfg, step, weights):
 def hours(flops, world_size):
     """Say how many hours so many operations take on so many of each GPU."""
     parts = []
-    for gpu, peak in PEAKS.items():
-        seconds = flops / (peak * UTILISATION) / world_size
+    for gpu, name in GPUS.items():
+        seconds = flops / (PEAKS[name] * UTILISATION) / world_size
         parts.append(f'{seconds / 3600:,.1f} on {world_size} {gpu}')
     return ', '.join(parts)
 

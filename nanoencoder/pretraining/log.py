@@ -45,6 +45,9 @@ def locked_run(cfg, world):
 class Log:
     """Writes one line for every step, in blocks: until a block is written its losses stay on the device."""
     def __init__(self, run, cfg, corpus, world, state, how):
+        from nanoencoder.pretraining import cost  # with torch, which those who only read logs do without
+        self.flops_until = cost.flops_until
+        self.peak = cost.peak_of(world)     # FLOP/s, or 0
         self.cfg = cfg
         self.world = world
         self.first = state['step']
@@ -88,11 +91,17 @@ class Log:
         sums = self.world.floats(sums, summed=True)
         norms = self.world.floats(norms)
         tokens = len(lines) * self.tokens_per_step
-        speed = round(tokens / (time.monotonic() - self.marked), 1)
+        seconds = time.monotonic() - self.marked
+        speed = round(tokens / seconds, 1)
+        if self.peak:   # model FLOPs utilisation: the share of the peak that useful operations take
+            flops = self.flops_until(self.cfg, lines[-1]['step'], first=lines[0]['step'] - 1)
+            mfu = round(flops / seconds / self.peak, 4)
         for line, count, loss_sum, norm in zip(lines, counts, sums, norms):
             line['loss'] = loss_sum / max(1, count)
             line['grad_norm'] = norm
             line['tokens_per_second'] = speed
+            if self.peak:
+                line['mfu'] = mfu
         measured = validate()
         if measured:
             lines[-1].update(measured, val_rows=self.val_rows)
@@ -123,6 +132,9 @@ class Log:
         loss = statistics.fmean(line['loss'] for line in lines if line['phase'] == last['phase'])
         per_step = (time.monotonic() - self.began) / (last['step'] - self.first)
         left = timedelta(seconds=round(per_step * (total - last['step'])))
+        speed = f'{last["tokens_per_second"]:,.0f} tokens/s'
+        if 'mfu' in last:
+            speed += f'  mfu {last["mfu"]:.1%}'
         held_out = ''
         for objective in OBJECTIVES:
             if f'val_{objective}_loss' in last:
@@ -133,7 +145,7 @@ class Log:
             held_out += f' in {self.val_rows:,} rows'
         line = (f'{self.cfg.name} {last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  '
                 f'lr {last["lr"]:.2e}  grad {last["grad_norm"]:.2f}  '
-                f'{last["tokens_per_second"]:,.0f} tokens/s  {left} left{held_out}')
+                f'{speed}  {left} left{held_out}')
         try:
             print(line, flush=True)
         except OSError as error:
