@@ -39,7 +39,7 @@ from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, w
 from nanoencoder.processes import World, pick_device
 from nanoencoder.sentence_encoders import read_pooling
 from nanoencoder.settings import is_full, may_change, parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, all_rows, pack
+from nanoencoder.tasks.kind import NO_LABEL, all_rows, pack, targets_of
 from nanoencoder.tasks.models import (
     Scoring,
     check_export,
@@ -181,43 +181,6 @@ class Encoder(nn.Module):
 
 
 # ---------------------------------------------------------------------------
-# Losses: each is a sum over the examples of a batch
-
-
-def targets_of(batch):
-    targets = [example.targets for example in batch]
-    return torch.from_numpy(np.concatenate(targets))
-
-
-def label_loss(cfg, logits, batch):
-    targets = targets_of(batch).to(logits.device)
-    return F.cross_entropy(logits, targets, ignore_index=NO_LABEL, reduction='sum')
-
-
-def square_loss(cfg, outputs, batch):
-    targets = targets_of(batch).float()     # on the CPU, as mps has no float64
-    return F.mse_loss(outputs.squeeze(1), targets.to(outputs.device), reduction='sum')
-
-
-def pair_loss(cfg, vectors, batch):
-    """InfoNCE: each query must pick its own document among the batch's. Documents that also answer it, and
-    copies of its own, are no negatives."""
-    queries, documents = vectors.chunk(2)       # as many of each
-    logits = cfg.scale * (queries @ documents.T)
-    excluded = [
-        [other.document in pair.positives for other in batch]
-        for pair in batch]
-    excluded = torch.tensor(excluded, device=logits.device)
-    excluded.fill_diagonal_(False)
-    logits = logits.masked_fill(excluded, -math.inf)
-    own = torch.arange(len(batch), device=logits.device)
-    return F.cross_entropy(logits, own, reduction='sum')
-
-
-LOSSES = {'labels': label_loss, 'squares': square_loss, 'pairs': pair_loss}
-
-
-# ---------------------------------------------------------------------------
 # The pretrained model and the task
 
 
@@ -243,7 +206,7 @@ def prepare(cfg, method='fine-tuned', choose_rows=all_rows):
     pooling = ''
     if reads_vectors:
         pooling = read_pooling(checkpoint.folder, checkpoint.tokenizer())
-        print_prompts(cfg, checkpoint.folder)
+        print_prompts(cfg, kind, checkpoint.folder)
     if cfg.layers >= 0 and cfg.layers > checkpoint.sizes.num_hidden_layers:
         raise ValueError(f'layers {cfg.layers}: the model has {checkpoint.sizes.num_hidden_layers}')
     if cfg.save_model:
@@ -280,10 +243,11 @@ def check_training(cfg, num_examples):
 
 def rows_to_encode(cfg, actions, count):
     """Return the indices, of `count` training rows, that a probe, a grid or a single run will read."""
-    if cfg.kind == 'QA':    # how many windows each row has decides which of them the steps read
+    kind = tasks.kind_of(cfg)
+    if kind.reads_all_rows:
         return all_rows(count)
     if actions.probe:
-        if not tasks.kind_of(cfg).labelled_by:      # retrieval: its probe is fitted to nothing
+        if not kind.labelled_by:    # retrieval: its probe is fitted to nothing
             return ()
         return probed_rows(cfg, count)
     seeds = cfg.seeds if actions.grid else [cfg.seed]
@@ -352,20 +316,17 @@ def encode(encoder, arrays, world):
     return output.float()
 
 
-def backward(cfg, world, encoder, batch, loss):
+def backward(cfg, world, encoder, batch, kind):
     """Add the gradients of a batch's mean loss, a few examples at once. Returns the loss, on the device."""
     count = len(batch)
-    if loss == 'labels':
+    if kind.head == 'tokens':   # the mean is over all tokens that have a label
         count = max(1, int((targets_of(batch) != NO_LABEL).sum()))
-    # pairs need the batch in one piece: all queries, then all documents
-    budget = math.inf if loss == 'pairs' else cfg.tokens_at_once
+    budget = math.inf if kind.in_one_piece else cfg.tokens_at_once
     total = torch.zeros((), device=world.device)
     for chosen in pack([len(example.tokens) for example in batch], budget):
         part = [batch[k] for k in chosen]
-        arrays = [example.tokens for example in part]
-        if loss == 'pairs':
-            arrays += [pair.positive for pair in part]
-        part_loss = LOSSES[loss](cfg, encode(encoder, arrays, world), part) / count
+        output = encode(encoder, kind.texts(part), world)
+        part_loss = kind.loss(output, part) / count
         part_loss.backward()
         total += part_loss.detach()
     return total
@@ -386,7 +347,7 @@ def fit(cfg, base, data, tell=False):
     for step in range(total):
         chosen = itertools.islice(order, cfg.batch_size)
         batch = [train[i] for i in chosen]
-        loss = backward(cfg, base.world, encoder, batch, data.kind.loss).item()
+        loss = backward(cfg, base.world, encoder, batch, data.kind).item()
         norm = nn.utils.clip_grad_norm_(encoder.parameters(), cfg.grad_clip).item()
         if not math.isfinite(loss + norm):
             raise FloatingPointError(f'step {step + 1}: loss or norm is not finite: lower --lr')
@@ -616,7 +577,7 @@ def main():
     if actions.look:
         if cfg.model:
             checkpoint = open_encoder(cfg)
-            print_prompts(cfg, checkpoint.folder)
+            print_prompts(cfg, tasks.kind_of(cfg), checkpoint.folder)
             tasks.look(cfg, checkpoint.tokenizer(), cfg.model, reading_length(cfg, checkpoint))
         else:
             max_length = cfg.max_length or round(0.99 * 2048)

@@ -52,6 +52,8 @@ def methods(task, rows):
         return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest_sentence(task)}
     if task.kind == 'IR':
         return {'BM25': bm25(rows['corpus'], task)}
+    if task.kind != 'SC':
+        raise ValueError(f'{task.kind}: methods() in examples/baselines.py has none for this kind of task')
     if task.metric in CORRELATIONS:
         return {'word-overlap': word_overlap}   # a constant correlates with nothing
 

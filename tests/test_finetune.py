@@ -224,16 +224,15 @@ def test_contrastive_loss_by_hand(prepared):
     train = [{'query': query, 'positive': positive} for query, positive in ('cz', 'ay', 'ax', 'bx')]
     pairs, _ = examples_of(data.kind, train, (), TOKENIZER, 20)
 
-    arrays = [pair.tokens for pair in pairs] + [pair.positive for pair in pairs]
     with torch.no_grad():
-        outputs = finetune.encode(encoder, arrays, base.world)
+        outputs = finetune.encode(encoder, data.kind.texts(pairs), base.world)
     queries, documents = outputs.double().split(4)
     logits = 20 * queries @ documents.T
     logits[1, [2, 3]] = -torch.inf
     logits[2, [1, 3]] = -torch.inf
     logits[3, 2] = -torch.inf
     expected = -logits.log_softmax(1).diagonal().sum().item()
-    assert finetune.pair_loss(cfg, outputs, pairs).item() == approx(expected, abs=1e-4)
+    assert data.kind.loss(outputs, pairs).item() == approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize('change, same', [

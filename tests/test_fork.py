@@ -67,7 +67,6 @@ def add_kind(folder):
     package = folder / 'nanoencoder/tasks'
     shutil.copy(package / 'classification.py', package / 'mine.py')
     edit(package / 'mine.py', 'class Classification(', 'class Mine(')
-    edit(package / 'task.py', "'QA', 'IR'", "'QA', 'IR', 'XX'")
     edit(package / '__init__.py', "'IR': Retrieval", "'IR': Retrieval, 'XX': Mine")
     edit(package / '__init__.py', 'from nanoencoder.tasks.questions',
          'from nanoencoder.tasks.mine import Mine\nfrom nanoencoder.tasks.questions')

@@ -1,6 +1,6 @@
 """Tasks: from a task's files to examples of tokens, and from a model's outputs to predictions.
 
-Another kind is one more file, an entry in KINDS and a choice of Task.kind, and one in metrics.py."""
+Another kind is one more file, an entry in KINDS, and one in METRICS of metrics.py."""
 import json
 import sys
 from collections import Counter
@@ -67,7 +67,7 @@ def load_sets(task, tokenizer, max_length, choose_rows=all_rows):
     others = []
     for path in task.score_on:
         other, _ = parse(Task, [path])
-        if other.kind != 'IR':
+        if KINDS[other.kind].head != 'vector':
             raise ValueError(f'score_on {path}: is for tasks of retrieval')
         if task.data and not other.data:
             folder = Path(task.data, other.source.split('/')[-1])

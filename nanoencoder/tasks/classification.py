@@ -2,9 +2,10 @@
 import math
 
 import numpy as np
+import torch.nn.functional as F
 
 from nanoencoder.metrics import CORRELATIONS
-from nanoencoder.tasks.kind import Example, Kind, framed, room
+from nanoencoder.tasks.kind import Example, Kind, framed, room, targets_of
 from nanoencoder.tasks.task import columns_of, fill, get, text_of
 
 
@@ -15,10 +16,11 @@ class Classification(Kind):
 
     def __init__(self, task):
         super().__init__(task)
-        if task.metric in CORRELATIONS:     # a regression
+        self.is_regression = task.metric in CORRELATIONS
+        if self.is_regression:
             self.labelled_by = ''
             self.output_names = ('score',)
-            self.loss = 'squares'
+            self.problem_type = 'regression'
             self.has_probe = False
 
     def make_row(self, row, labels, where):
@@ -27,10 +29,10 @@ class Classification(Kind):
         label = get(row, self.task.label, where, object)
         if labels.is_missing(label):
             return None
-        if self.labelled_by:
-            label = labels.name(label, where)
-        else:
+        if self.is_regression:
             label = number(label, where)
+        else:
+            label = labels.name(label, where)
         fields = [text_of(row, column, where) for column in columns_of(template)]
         return {'text': text, 'label': label, 'fields': fields}
 
@@ -39,15 +41,21 @@ class Classification(Kind):
         if len(tokens) > room(tokenizer, max_length):
             lost['texts'] += 1
         target = row['label']
-        if self.labelled_by:
+        if not self.is_regression:
             target = labels.index(target)
         return [Example(framed(tokens, tokenizer, max_length), np.array([target]))]
 
+    def loss(self, outputs, batch):
+        if not self.is_regression:
+            return super().loss(outputs, batch)
+        targets = targets_of(batch).float()     # on the CPU, as mps has no float64
+        return F.mse_loss(outputs.squeeze(1), targets.to(outputs.device), reduction='sum')
+
     def answer(self, row, read, labels):
         (_, logits), = read
-        if self.labelled_by:
-            return labels[int(logits.argmax())]
-        return round(float(logits[0]), 6)
+        if self.is_regression:
+            return round(float(logits[0]), 6)
+        return labels[int(logits.argmax())]
 
 
 def number(value, where):

@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from nanoencoder.tasks.files import read_table
 from nanoencoder.tasks.task import SCORED, SPLITS, Labels
@@ -34,11 +36,14 @@ class Kind:
                                    [Example] of a row; counts in `lost` what truncation loses
     answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
     head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
-    loss = 'labels'      # of finetune.LOSSES
     labelled_by = ''     # key of a row's label, and the setting that names its column in files
     inputs = ('text',)   # keys of what the model reads of a row
+    templates = ('template',)   # the settings that make texts of columns
     output_names = ()    # of the head's outputs, where no label names them
+    problem_type = None  # transformers' name for outputs of a text; None: they choose one of several labels
     has_probe = True     # whether frozen features can answer
+    reads_all_rows = False      # whether the training rows that no step reads must be tokenised, too
+    in_one_piece = False        # whether the loss compares a batch's examples with each other
 
     def __init__(self, task):
         self.task = task
@@ -80,6 +85,15 @@ class Kind:
         for old, count in labels.mapped.items():
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
         return rows, self.output_names or labels.names
+
+    def texts(self, batch):
+        """The token arrays of a batch's examples, in the order of the outputs that `loss` gets."""
+        return [example.tokens for example in batch]
+
+    def loss(self, outputs, batch):
+        """The sum of the losses of a batch's examples, from the head's outputs: here cross-entropy."""
+        targets = targets_of(batch).to(outputs.device)
+        return F.cross_entropy(outputs, targets, ignore_index=NO_LABEL, reduction='sum')
 
     def check(self, labels):
         """ValueError that names the labels which no row may have."""
@@ -132,6 +146,11 @@ class Data(NamedTuple):
     examples: dict   # {split: [Example]}; IR has pairs to train on, and 'texts': all queries and documents
     scored_sha256: str
     training_sha256: str
+
+
+def targets_of(batch):
+    targets = [example.targets for example in batch]
+    return torch.from_numpy(np.concatenate(targets))
 
 
 def held_out(rows, share):

@@ -8,9 +8,6 @@ from nanoencoder.predictions import about_run, run_folder
 from nanoencoder.settings import may_change, setting
 from nanoencoder.tokenizer import is_hub_id
 
-# transformers' name for what the outputs of a text's head mean, by the kind's loss
-PROBLEM_TYPES = {'labels': None, 'squares': 'regression'}   # None: one of several labels, its default
-
 
 @dataclass(frozen=True)
 class Scoring:
@@ -68,19 +65,18 @@ def reading_length(cfg, checkpoint):
     return max_length
 
 
-def print_prompts(cfg, folder):
+def print_prompts(cfg, kind, folder):
     """Print the task's templates and the prompts that a sentence encoder names: nothing but the templates is
     put before a text."""
     if not sentence_encoders.read_modules(folder):
         return
     prompts, default, similarity = sentence_encoders.read_prompts(folder)
-    names = ('query', 'document', 'pair') if cfg.kind == 'IR' else ('template',)
-    templates = ', '.join(f'{name} {getattr(cfg, name)!r}' for name in names)
+    templates = ', '.join(f'{name} {getattr(cfg, name)!r}' for name in kind.templates)
     named = ', '.join(f'{name} {prompt!r:.200}' for name, prompt in prompts.items() if prompt) or 'none'
     if default:
         named += f', {default!r} is the default'
     print(f'{cfg.dataset}: templates: {templates}\n{cfg.model}: prompts: {named}')
-    if cfg.kind == 'IR' and similarity != 'cosine':
+    if kind.head == 'vector' and similarity != 'cosine':
         print(f'{cfg.model}: it ranks by {similarity!r:.80}, this program by cosines', file=sys.stderr)
 
 
@@ -91,10 +87,8 @@ def saved_folder(cfg):
 
 def check_export(kind, sizes):
     """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
-    if kind.head == 'text':
-        assert kind.loss in PROBLEM_TYPES, f'{kind.loss}: say in PROBLEM_TYPES what transformers calls it'
-        if sizes.qk_norm:
-            raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
+    if kind.head == 'text' and sizes.qk_norm:
+        raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
     if kind.head == 'vector':
         for name in ('query', 'document'):
             template = getattr(kind.task, name)
@@ -124,7 +118,7 @@ def save_encoder(cfg, base, data, encoder, folder):
         config['id2label'] = dict(enumerate(data.labels))
         config['label2id'] = {label: k for k, label in enumerate(data.labels)}
         if head == 'text':
-            config['problem_type'] = PROBLEM_TYPES[data.kind.loss]
+            config['problem_type'] = data.kind.problem_type
 
     with whole(folder) as temporary:
         temporary.mkdir()

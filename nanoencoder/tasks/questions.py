@@ -16,6 +16,12 @@ class Questions(Kind):
     inputs = ('question', 'context')
     output_names = ('O', 'ANSWER')
     has_probe = False  # a frozen model has not read the question into the context
+    reads_all_rows = True   # how many windows each row has decides which of them the steps read
+
+    def __init__(self, task):
+        super().__init__(task)
+        if not task.template.endswith('{context}'):
+            raise ValueError(f'template must be text with {{context}} at its end, not {task.template!r:.80}')
 
     def make_row(self, row, labels, where):
         context = get(row, 'context', where)

@@ -2,6 +2,7 @@
 import contextlib
 import functools
 import itertools
+import math
 import random
 import re
 import sys
@@ -9,6 +10,8 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from nanoencoder.files import blame
 from nanoencoder.tasks.files import id_of, read_table
@@ -29,7 +32,8 @@ class Retrieval(Kind):
     query is a document of the corpus, too. 'corpus' is {id: text}."""
     inputs = ('query',)
     head = 'vector'
-    loss = 'pairs'
+    templates = ('query', 'document', 'pair')
+    in_one_piece = True
 
     def load(self, training=True):
         task = self.task
@@ -65,6 +69,23 @@ class Retrieval(Kind):
         return {
             'train': (pairs, lost['train']),
             'texts': (texts, lost['texts'])}
+
+    def texts(self, batch):
+        return [pair.tokens for pair in batch] + [pair.positive for pair in batch]
+
+    def loss(self, outputs, batch):
+        """InfoNCE: each query must pick its own document among the batch's. Documents that also answer it,
+        and copies of its own, are no negatives."""
+        queries, documents = outputs.chunk(2)       # as many of each
+        logits = self.task.scale * (queries @ documents.T)
+        excluded = [
+            [other.document in pair.positives for other in batch]
+            for pair in batch]
+        excluded = torch.tensor(excluded, device=logits.device)
+        excluded.fill_diagonal_(False)
+        logits = logits.masked_fill(excluded, -math.inf)
+        own = torch.arange(len(batch), device=logits.device)
+        return F.cross_entropy(logits, own, reduction='sum')
 
     def predict(self, data, outputs):
         rows = data.rows

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from nanoencoder.files import blame
-from nanoencoder.metrics import OF_LABELS
+from nanoencoder.metrics import METRICS, OF_LABELS
 from nanoencoder.predictions import SCORED
 from nanoencoder.settings import check, may_change, selects_data, setting
 from nanoencoder.tables import Field
@@ -21,7 +21,7 @@ LISTED = 20     # labels that an error names, at most
 @dataclass(frozen=True)
 class Task(Source):
     # selects_data: it decides which rows are read, and how; a run's data is compared by sha256
-    kind: str = setting('', choices=('SC', 'TC', 'QA', 'IR'))
+    kind: str = setting('', choices=[kind for kind in METRICS if kind != 'MP'])  # MP is not fine-tuned on
     train: str = selects_data('train')  # names of the splits or files
     validation: str = selects_data('validation')  # empty: hold_out of the training rows
     test: str = selects_data('test')
@@ -67,8 +67,6 @@ class Task(Source):
             with blame(f'{name} is no template', ValueError):
                 columns = columns_of(template)
             require(name, columns, 'text with columns in braces, as "Is it {it}?"')
-        if self.kind == 'QA':
-            require('template', self.template.endswith('{context}'), 'text with {context} at its end')
         names = {name for name in self.labels if isinstance(name, str)}
         require('labels', len(names) == len(self.labels), 'a tuple of different names')
         for value in self.unlabelled:
