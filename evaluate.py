@@ -587,7 +587,7 @@ def make_cell(runs, cfg):
     ids = [key_of(part['ids']) for part in parts]
     data = first.about.get('data', ''), first.metric, *ids
     cell = standard_cell(chosen, seeds=[*instances], draws=draws, values=values, data=data, cfg=cfg)
-    least = 0.0 if statistic in ('mean', 'ratio') else -1.0     # of correlations
+    least = -1.0 if statistic in (*CORRELATIONS, 'Matthews') else 0.0
     return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high))
 
 

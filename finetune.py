@@ -563,8 +563,8 @@ def check_actions(cfg, actions, typed):
                          'or --variant=layers4')
     if actions.probe:
         if not tasks.kind_of(cfg).has_probe:
-            raise ValueError('a probe reads labels or retrieves, and does neither QA nor regression: '
-                             'fine-tune the model')
+            raise ValueError('a probe reads one label of a text or word, or retrieves; for answers, numbers '
+                             'or several labels fine-tune the model')
         ignored = [f'--{name}' for name in OF_TRAINING if name in typed]
         if ignored:
             raise ValueError(f'--probe trains no encoder: leave out {", ".join(ignored)}')

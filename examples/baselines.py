@@ -52,6 +52,9 @@ def methods(task, rows):
         return {'no-answer': lambda row: '', 'likeliest-sentence': likeliest_sentence(task)}
     if task.kind == 'IR':
         return {'BM25': bm25(rows['corpus'], task)}
+    if task.kind == 'ML':
+        label = statistics.mode(sorted(label for row in train for label in row['label']))
+        return {'most-frequent-label': lambda row: [label]}
     if task.kind != 'SC':
         raise ValueError(f'{task.kind}: methods() in examples/baselines.py has none for this kind of task')
     if task.metric in CORRELATIONS:

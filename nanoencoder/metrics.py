@@ -3,6 +3,7 @@
 Every score is a function of sums over instances (STATISTICS), so that any resample of them has a score."""
 import collections
 import itertools
+import json
 import math
 import re
 import statistics
@@ -194,6 +195,26 @@ def matthews(sums, n):
     return divide(shared, scale)
 
 
+def count_labels(columns):
+    """Return what macro F1 is made of: of each label in turn, whether it is gold and predicted, and whether
+    it is gold plus whether it is predicted. Columns hold lists of labels as JSON."""
+    texts, where = np.unique(columns, return_inverse=True)
+    where = where.reshape(np.shape(columns))
+    lists = [json.loads(text) for text in texts]
+    terms = []
+    for label in sorted({*itertools.chain(*lists)}):
+        gold, pred = np.array([float(label in labels) for labels in lists])[where]
+        terms += [gold * pred, gold + pred]
+    return np.array(terms).reshape(-1, *where.shape[1:])     # also of no label at all
+
+
+def mean_f1(sums, n):
+    """Return the mean F1 of all labels that are gold or predicted, from the sums of `count_labels`."""
+    either = sums[1::2]
+    scores = divide(2 * sums[::2], either)
+    return divide(scores.sum(0), (either > 0).sum(0))
+
+
 as_floats = partial(np.asarray, dtype=float)
 STATISTICS = {
     'mean': Statistic(as_floats, lambda sums, n: sums[0] / n),
@@ -201,6 +222,7 @@ STATISTICS = {
     'Pearson': Statistic(products, correlation),
     'Spearman': Statistic(partial(products, ranks=True), correlation),
     'Matthews': Statistic(one_hot, matthews),
+    'macro F1': Statistic(count_labels, mean_f1),
 }
 CORRELATIONS = 'Pearson', 'Spearman'    # of numbers: regression
 NO_FRACTIONS = 'mean squared error',    # further scores that `table --others` does not show in percent
@@ -244,6 +266,23 @@ def score_labels(rows, scheme, metric):
     if metric == 'Matthews':
         return metric, metric, [golds, preds], others
     return metric, 'mean', [right], others
+
+
+def score_label_sets(rows, scheme, metric):
+    lists = [[json.dumps(row[key]) for row in rows] for key in ('gold', 'pred')]
+    counts = count_labels(lists)
+    # micro F1 is that of all labels together, macro F1 the mean of each label's
+    micro = [2 * counts[::2].sum(0), counts[1::2].sum(0)]
+    others = {'subset accuracy': statistics.fmean(map(is_same_set, rows))}
+    if metric == 'macro F1':
+        others['micro F1'] = score_of('ratio', micro)
+        return metric, metric, lists, others
+    others['macro F1'] = score_of('macro F1', lists)
+    return 'micro F1', 'ratio', np.array(micro).tolist(), others
+
+
+def is_same_set(row):
+    return float({*row['pred']} == {*row['gold']})
 
 
 def score_tags(rows, scheme, metric):
@@ -342,6 +381,7 @@ METRICS = {
     'TC': Metric(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),   # of "O", too
     'QA': Metric(score_answers, 'F1', lambda row: answer_scores(row['pred'], row['golds'])[0]),
     'IR': Metric(score_rankings, 'NDCG@10', partial(ndcg, binary=True, ties=True)),
+    'ML': Metric(score_label_sets, 'accuracy', is_same_set),
     'MP': Metric(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad'])),
 }
 

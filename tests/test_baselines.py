@@ -3,12 +3,13 @@ import itertools
 import json
 import math
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import regex
 
-from conftest import jsonl, run_process
+from conftest import jsonl, refused, run_process
 from examples import baselines
 from nanoencoder.tasks import Task
 
@@ -68,6 +69,13 @@ def test_naive_bayes_by_hand():
     y = 1 / 3 * 2 / 6 * (2 / 6) ** 4
     assert x < y
     assert predict({'fields': ['D, b b b b e']}) == 'y'
+
+
+def test_the_most_frequent_label_is_every_texts_and_other_kinds_are_refused():
+    predict = fitted('ML', [{'label': names} for names in (['b'], ['a', 'b'], [])])['most-frequent-label']
+    assert predict({}) == ['b']
+    other = SimpleNamespace(kind='XX')
+    refused('^XX: .* has none for this kind of task', baselines.methods, other, {'train': ()})
 
 
 def test_a_sentence_that_shares_words_is_the_answer():

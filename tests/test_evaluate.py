@@ -1,6 +1,7 @@
 """Scores against libraries that define them, intervals against scipy and simulation, what commands say."""
 import csv
 import dataclasses
+import functools
 import itertools
 import random
 import re
@@ -94,6 +95,50 @@ def test_scores_of_labels_equal_sklearn():
         assert ours['score'] == approx(matthews, abs=1e-9)
         assert ours['others']['macro F1'] == approx(macro, abs=1e-12)
         assert ours['others']['accuracy'] == approx(accuracy)
+
+
+def sets_of_labels(draw, size):
+    return [draw.sample('abcd', draw.choice((0, 0, 1, 1, 2, 4))) for _ in range(size)]
+
+
+def judged_f1(golds, preds, average):
+    """scikit-learn's, of the labels that are in either list. A last column, of no label, keeps it from taking
+    one label for a binary classification."""
+    labels = sorted(set().union(*golds, *preds))
+    if not labels:
+        return 0.0
+    columns = [*labels, None]
+    gold, pred = [[[label in names for label in columns] for names in sets] for sets in (golds, preds)]
+    scored = range(len(labels))
+    judge = functools.partial(sklearn.metrics.f1_score, labels=scored, zero_division=0)
+    return judge(np.array(gold), np.array(pred), average=average)
+
+
+def test_scores_of_sets_of_labels_equal_sklearn():
+    draw = random.Random(2)
+    for _ in range(200):
+        size = draw.randint(1, 8)
+        golds = sets_of_labels(draw, size)
+        preds = sets_of_labels(draw, size)
+        micro = standard('ML', golds, preds)
+        macro = standard('ML', golds, preds, metric='macro F1')
+        same = np.mean([{*gold} == {*pred} for gold, pred in zip(golds, preds)])
+        assert micro['score'] == macro['others']['micro F1'] == approx(judged_f1(golds, preds, 'micro'))
+        assert macro['score'] == micro['others']['macro F1'] == approx(judged_f1(golds, preds, 'macro'))
+        assert micro['others']['subset accuracy'] == macro['others']['subset accuracy'] == same
+
+
+def test_resamples_of_macro_f1_equal_sklearn():
+    """Of two runs together, each with a label that the other never predicts."""
+    draw = random.Random(3)
+    golds = sets_of_labels(draw, 12)
+    runs = [[[*names, unlike] for names in sets_of_labels(draw, 12)] for unlike in 'yz']
+    columns = [standard('ML', golds, preds, metric='macro F1')['columns'] for preds in runs]
+    terms = metrics.STATISTICS['macro F1'].terms(np.stack(columns, 1))
+    scores = evaluate.bootstrap('macro F1', terms, resamples=20)
+    for drawn, of_runs in zip(np.random.default_rng(0).integers(0, 12, (20, 12), dtype=np.int32), scores):
+        for preds, score in zip(runs, of_runs):
+            assert score == approx(judged_f1([golds[k] for k in drawn], [preds[k] for k in drawn], 'macro'))
 
 
 @pytest.mark.filterwarnings('ignore')       # scipy's, of constants

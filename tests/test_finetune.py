@@ -77,7 +77,8 @@ def sentence(draw, *words):
 
 
 def rows_of_a_word(draw, k):
-    """{kind: a row}: the colour is the label, the city is the entity and the answer, if there is one."""
+    """{kind: a row}: the colour is the label, the city is the entity and the answer, if there is one.
+    A text of several labels has either colour, both or none."""
     colour = draw.choice(('red', 'blue'))
     city = draw.choice(('Rome', 'Paris', 'Oslo'))
     words = sentence(draw, city)
@@ -86,10 +87,12 @@ def rows_of_a_word(draw, k):
     if k % 4 == 0:
         context = ' '.join(sentence(draw))
         answers = {'text': [], 'answer_start': []}
+    colours = [[], ['red'], ['blue'], ['blue', 'red']][k % 4]
     return {
         'SC': {'id': k, 'text': ' '.join(sentence(draw, colour)), 'label': colour},
         'TC': {'id': k, 'tokens': words, 'tags': ['B-LOC' if word == city else 'O' for word in words]},
-        'QA': {'id': str(k), 'question': 'Which city?', 'context': context, 'answers': answers}}
+        'QA': {'id': str(k), 'question': 'Which city?', 'context': context, 'answers': answers},
+        'ML': {'id': k, 'text': ' '.join([*colours, *words]), 'label': colours}}
 
 
 def write_retrieval(draw, folder):
@@ -115,7 +118,7 @@ def toy(tmp_path_factory):
             jsonl(folder / kind / f'{split}.jsonl', [row[kind] for row in rows])
     write_retrieval(draw, folder / 'IR')
     lines = {kind: [f'--kind={kind}', '--dataset=toy', f'--data={folder / kind}', '--steps=30', '--lr=3e-3',
-                    '--device=cpu'] for kind in KINDS}
+                    '--device=cpu'] for kind in (*KINDS, 'ML')}
     lines['QA'].append('--template={question} {context}')
     return lines
 
@@ -179,17 +182,18 @@ def told_score(result):
 # Steps, heads and losses
 
 
-@pytest.mark.parametrize('kind, qk_norm', [('SC', False), ('TC', False), ('TC', True)])
+@pytest.mark.parametrize('kind, qk_norm', [('SC', False), ('ML', False), ('TC', False), ('TC', True)])
 def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, tmp_path):
     """Our packed batch against transformers' padded one: logits, loss and the update of one AdamW step. With
-    norms of q and k the saved model is a Qwen3."""
+    norms of q and k the saved model is a Qwen3. Of several labels transformers' loss is the mean over labels,
+    and ours their sum."""
     folder = random_model(tmp_path / 'random', tie_word_embeddings=False, qk_norm=qk_norm)
     cfg, base, data = prepared(kind, folder, steps=1, warmup=0.0, seed=3, save_model=True)
     head = finetune.new_head(data.kind.head, 32, len(data.labels))
     encoder = finetune.new_encoder(cfg, base, head)
     models.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
     auto = transformers.AutoModelForTokenClassification
-    if kind == 'SC':
+    if kind != 'TC':
         auto = transformers.AutoModelForSequenceClassification
     theirs = open_whole(auto, tmp_path / 'saved')
     assert theirs.config.id2label == dict(enumerate(data.labels))
@@ -199,7 +203,13 @@ def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, tmp_path)
     batch = [data.examples['train'][i] for i in order[:32]]
     inputs = bench.padded_texts([torch.tensor(example.tokens) for example in batch])
     targets = bench.pad([torch.tensor(example.targets) for example in batch], -100)
+    num_labels = 1
+    if kind == 'ML':
+        num_labels = len(data.labels)
+        targets = targets.float()
+        assert theirs.config.problem_type == 'multi_label_classification'
     out = theirs(**inputs, labels=targets)
+    loss = num_labels * out.loss
     expected = out.logits
     if kind == 'TC':
         expected = expected[inputs['attention_mask'].bool()]
@@ -207,9 +217,9 @@ def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, tmp_path)
     assert_near(ours, expected)
 
     after, (line,) = finetune.fit(cfg, base, data)
-    out.loss.backward()
+    loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-    assert line['loss'] == approx(out.loss.item(), abs=1e-5)
+    assert line['loss'] == approx(loss.item(), abs=1e-5)
     assert line['grad_norm'] == approx(norm.item(), rel=1e-4)
     torch_adamw(theirs.parameters(), cfg.lr).step()
     models.save_encoder(cfg, base, data, after, tmp_path / 'after')
@@ -280,7 +290,7 @@ def test_schedule_is_the_papers():
     assert dataclasses.replace(cfg, steps=0).num_steps(14_041) == 439   # CoNLL-2003
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind', [*KINDS, 'ML'])
 def test_scores_do_not_depend_on_the_batch_size(kind, prepared):
     """A batch of retrieval is trained on at once, whatever the budget."""
     losses = []
@@ -335,7 +345,7 @@ def test_the_best_run_by_hand():
 
 @pytest.mark.parametrize('kind, option, least', [
     ('SC', '', 80), ('TC', '', 80), ('TC', '--scheme=plain', 97),       # all "O" is 90 % of the labels
-    ('QA', '', 60), ('IR', '', 60)])
+    ('QA', '', 60), ('IR', '', 60), ('ML', '--epochs=6', 80)])
 def test_a_word_that_decides_is_learnt(kind, option, least, command, tmp_path):
     """Every head learns, from the command line."""
     result = ran(*command(kind, '--steps=0', '--lr=1e-2', '--batch_size=4', *option.split()))
@@ -631,7 +641,10 @@ def test_what_cannot_be_exported_is_refused_before_it_trains(command, tmp_path):
     ('--grid --lrs=()', 'lrs and seeds must have one or more'),
     ('--causal --name=x', 'another encoder, which needs a name: add --variant=causal'),
     ('--grid --lr=1e-3', 'lr and seed are of one run: with --grid give --lrs and --seeds'),
-    ('--probe --metric=Pearson', 'does neither QA nor regression'),
+    ('--probe --metric=Pearson', 'reads one label .* for answers, numbers or several labels fine-tune'),
+    ('--probe --kind=ML', 'reads one label .* for answers, numbers or several labels fine-tune'),
+    ('--kind=ML --metric=Matthews', 'metric Matthews: is of one label a text; several have micro F1'),
+    ('--kind=QA', 'template must be text with {context} at its end'),
     ('--probe --lr=1e-3 --steps=5 --save_model', 'trains no encoder: leave out --lr, --steps, --save_model')])
 def test_bad_settings_get_one_line(more, words, command):
     refused_line(words, *command('SC', *more.split()))

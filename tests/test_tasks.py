@@ -389,6 +389,7 @@ def test_windows_cover_the_context_and_lost_answers_are_counted():
 
 
 GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
+        'ml': {'text': 'fine', 'title': 'x', 'topics': ['good', 'bad']},
         'tc': {'tokens': ['Rome', 'fell'], 'tags': ['B-LOC', 'O']},
         'qa': {'question': '?', 'context': 'It was me.', 'answers': {'text': ['me'], 'answer_start': [7]}}}
 
@@ -398,6 +399,10 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
     ('sc', {'label': None}, r'label None is no text and no number; unlabelled = \(None,\) leaves out'),
     ('sc', {'label': math.nan}, r'label nan is no text and no number; unlabelled = \(None,\) leaves out'),
     ('sc', {'label': []}, r'label \[\] is no text and no number$'),
+    ('ml', {'topics': 'good'}, r"'topics' holds 'good', which is no list of labels, as .* or \[\]"),
+    ('ml', {'topics': None}, r"'topics' holds None, .* unlabelled = \(None,\) leaves such rows out"),
+    ('ml', {'topics': ['good', 'great']}, r"label 'great' is none of the labels \('bad', 'good'\)"),
+    ('ml', {'topics': [['good']]}, r"label \['good'\] is no text and no number"),
     ('tc', {'tokens': ['a']}, 'has 1 words and 2 tags'),
     ('tc', {'tokens': [None, 'a']}, 'None is not a word'),
     ('tc', {'tags': ['O', 'Location']}, "label 'Location' is not O, B-TYPE or I-TYPE"),
@@ -412,7 +417,7 @@ GOOD = {'sc': {'text': 'fine', 'title': 'x', 'label': 'good'},
     ('qa', {'answers': {'text': ['me', 'x'], 'answer_start': [7]}}, "answer 'x' is not at character None")])
 def test_bad_rows_are_named(kind, changes, words):
     row = GOOD[kind] | changes
-    if kind == 'sc':
+    if kind in ('sc', 'ml'):
         names = ('bad', 'good')
     else:
         names = ('O', 'B-LOC', 'Location')
@@ -423,6 +428,34 @@ def test_bad_rows_are_named(kind, changes, words):
         kind.make_row(row, labels, 'row 2')
         kind.check(labels)
     refused(f'^row 2: {words}', read)
+
+
+def test_texts_have_any_number_of_labels(tmp_path, capsys):
+    """Names, numbers of hub labels, names mapped to one, none; a row with an unknown label is left out."""
+    lists = [['b', 'a', 'B'], [], ['a'], None, ['a', None], ['c', 'b']]
+    rows = [{'title': '', 'text': f'text {k}', 'topics': names} for k, names in enumerate(lists)]
+    for split in ('train', 'test'):
+        jsonl(tmp_path / f'{split}.jsonl', rows)
+    changes = {'label_map': (('B', 'b'),), 'unlabelled': (None,), 'validation': 'test'}
+    loaded, labels = load('example_ml', tmp_path, **changes)
+    assert labels == ('a', 'b', 'c')
+    assert [row['label'] for row in loaded['test']] == [['b', 'a'], [], ['a'], ['c', 'b']]
+    told = capsys.readouterr().err
+    assert 'recipes train: 2 times None for a label' in told
+    assert "3 labels 'B' read as 'b'" in told
+    cfg = task('example_ml', data=str(tmp_path), **changes)
+    examples, _ = examples_of(tasks.kind_of(cfg), loaded['train'], labels, TOKENIZER, 99)
+    assert [example.targets.tolist() for example in examples] == [[1, 1, 0], [0, 0, 0], [1, 0, 0], [0, 1, 1]]
+    tasks.look(cfg, TOKENIZER, 'ours', 99)
+    assert re.findall(r"label '(\w)' +(\d)", capsys.readouterr().out) == [('a', '2'), ('b', '2'), ('c', '1')]
+
+    features = {'title': TEXT, 'text': TEXT, 'topics': tagged('x', 'y')}
+    for split in ('train', 'test'):
+        (tmp_path / f'{split}.jsonl').unlink()
+        write(tmp_path / f'{split}.parquet', [{'title': 't', 'text': 'a', 'topics': [1, 0]}] * 3, features)
+    loaded, labels = load('example_ml', tmp_path, validation='test')
+    assert labels == ('x', 'y')
+    assert loaded['test'][0]['label'] == ['y', 'x']
 
 
 def words_a_line(folder, *tags, name='train'):

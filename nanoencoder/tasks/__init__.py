@@ -12,12 +12,13 @@ import numpy as np
 from nanoencoder.settings import parse
 from nanoencoder.tasks.classification import Classification
 from nanoencoder.tasks.kind import Data, all_rows
+from nanoencoder.tasks.multilabel import MultiLabel
 from nanoencoder.tasks.questions import Questions
 from nanoencoder.tasks.retrieval import Pair, Retrieval
 from nanoencoder.tasks.tagging import Tagging
 from nanoencoder.tasks.task import SCORED, SPLITS, Task, fingerprint
 
-KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval}
+KINDS = {'SC': Classification, 'TC': Tagging, 'QA': Questions, 'IR': Retrieval, 'ML': MultiLabel}
 
 
 def kind_of(task):

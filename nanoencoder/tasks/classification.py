@@ -4,7 +4,7 @@ import math
 import numpy as np
 import torch.nn.functional as F
 
-from nanoencoder.metrics import CORRELATIONS
+from nanoencoder.metrics import CORRELATIONS, OF_LABELS
 from nanoencoder.tasks.kind import Example, Kind, framed, room, targets_of
 from nanoencoder.tasks.task import columns_of, fill, get, text_of
 
@@ -16,6 +16,9 @@ class Classification(Kind):
 
     def __init__(self, task):
         super().__init__(task)
+        if task.metric not in OF_LABELS:
+            raise ValueError(f'metric {task.metric}: is of several labels a text, and SC has one; for SC '
+                             '`evaluate.py table --others` shows it, too')
         self.is_regression = task.metric in CORRELATIONS
         if self.is_regression:
             self.labelled_by = ''

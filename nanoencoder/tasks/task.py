@@ -26,11 +26,12 @@ class Task(Source):
     validation: str = selects_data('validation')  # empty: hold_out of the training rows
     test: str = selects_data('test')
     hold_out: float = selects_data(0.05, 1e-9, 1 - 1e-9)  # by `datasets`, with seed 42
-    # SC, QA
+    # SC, ML, QA
     template: str = selects_data('{text}')  # {name} is the row's column; for QA it ends with {context}
-    # SC, TC
-    metric: str = setting('accuracy', choices=OF_LABELS)    # of SC; a correlation makes it a regression
-    label: str = selects_data('label')  # column of SC
+    # SC, ML, TC
+    # of SC: a correlation makes it a regression; ML has micro F1, or macro F1
+    metric: str = setting('accuracy', choices=(*OF_LABELS, 'macro F1'))
+    label: str = selects_data('label')  # column of SC; of ML, whose rows have a list there
     labels: tuple = selects_data((), of=str)  # in the order of their numbers; empty: train's, sorted
     label_map: tuple = selects_data(())  # ((in the file, meant), ...): applied and counted
     unlabelled: tuple = selects_data(())  # what stands for no label, as ("-", -1): left out, counted
