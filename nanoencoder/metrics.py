@@ -196,22 +196,21 @@ def matthews(sums, n):
 
 
 def count_labels(columns):
-    """Return what macro F1 is made of: of each label in turn, whether it is gold and predicted, and whether
-    it is gold plus whether it is predicted. Columns hold lists of labels as JSON."""
+    """Return what F1 is made of: of each label in turn, 2 where it is gold and predicted, else 0; and how
+    often it is either, 0 to 2. Columns hold lists of labels as JSON."""
     texts, where = np.unique(columns, return_inverse=True)
-    where = where.reshape(np.shape(columns))
     lists = [json.loads(text) for text in texts]
     terms = []
-    for label in sorted({*itertools.chain(*lists)}):
+    for label in sorted(set().union(*lists)):
         gold, pred = np.array([float(label in labels) for labels in lists])[where]
-        terms += [gold * pred, gold + pred]
+        terms += [2 * gold * pred, gold + pred]
     return np.array(terms).reshape(-1, *where.shape[1:])     # also of no label at all
 
 
 def mean_f1(sums, n):
     """Return the mean F1 of all labels that are gold or predicted, from the sums of `count_labels`."""
     either = sums[1::2]
-    scores = divide(2 * sums[::2], either)
+    scores = divide(sums[::2], either)
     return divide(scores.sum(0), (either > 0).sum(0))
 
 
@@ -270,15 +269,14 @@ def score_labels(rows, scheme, metric):
 
 def score_label_sets(rows, scheme, metric):
     lists = [[json.dumps(row[key]) for row in rows] for key in ('gold', 'pred')]
-    counts = count_labels(lists)
     # micro F1 is that of all labels together, macro F1 the mean of each label's
-    micro = [2 * counts[::2].sum(0), counts[1::2].sum(0)]
+    micro = count_labels(lists).reshape(-1, 2, len(rows)).sum(0).tolist()
     others = {'subset accuracy': statistics.fmean(map(is_same_set, rows))}
     if metric == 'macro F1':
         others['micro F1'] = score_of('ratio', micro)
         return metric, metric, lists, others
     others['macro F1'] = score_of('macro F1', lists)
-    return 'micro F1', 'ratio', np.array(micro).tolist(), others
+    return 'micro F1', 'ratio', micro, others
 
 
 def is_same_set(row):

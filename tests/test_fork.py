@@ -68,8 +68,8 @@ def add_kind(folder):
     shutil.copy(package / 'classification.py', package / 'mine.py')
     edit(package / 'mine.py', 'class Classification(', 'class Mine(')
     edit(package / '__init__.py', "'IR': Retrieval", "'IR': Retrieval, 'XX': Mine")
-    edit(package / '__init__.py', 'from nanoencoder.tasks.questions',
-         'from nanoencoder.tasks.mine import Mine\nfrom nanoencoder.tasks.questions')
+    edit(package / '__init__.py', 'from nanoencoder.tasks.multilabel',
+         'from nanoencoder.tasks.mine import Mine\nfrom nanoencoder.tasks.multilabel')
 
 
 def changed_files(folder):
