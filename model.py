@@ -420,7 +420,8 @@ def parameter_groups(module, weight_decay, matrix_lr_ratio=1.0):
         else:
             embeddings.append(p)
     return [
-        {'params': embeddings, 'weight_decay': weight_decay, 'lr_ratio': 1.0},
-        {'params': gains, 'weight_decay': 0.0, 'lr_ratio': 1.0},
-        {'params': matrices, 'weight_decay': weight_decay, 'lr_ratio': matrix_lr_ratio},
+        {'name': 'embeddings and head', 'params': embeddings, 'weight_decay': weight_decay, 'lr_ratio': 1.0},
+        {'name': 'gains and biases', 'params': gains, 'weight_decay': 0.0, 'lr_ratio': 1.0},
+        {'name': 'matrices of the layers', 'params': matrices, 'weight_decay': weight_decay,
+         'lr_ratio': matrix_lr_ratio},
     ]

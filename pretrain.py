@@ -306,7 +306,7 @@ def train(cfg, start=start, write_model=checkpoint.write_model):
         if cfg.val_rows:
             check_held_out(corpus, cfg)
         model, wrapped, optimizer, state, how = start(cfg, corpus, world)
-        log = Log(run, cfg, corpus, world, state, how)
+        log = Log(run, cfg, corpus, world, optimizer, state, how)
 
         def read(step):    # in a thread, a few steps ahead
             batches, count, rows_hash = read_step(step, corpus, cfg, world.rank, world.size)
@@ -318,7 +318,7 @@ def train(cfg, start=start, write_model=checkpoint.write_model):
             # sums over processes, by gloo so that no GPU waits; a later signal stops after the next step
             count, stopping, rows_hash = world.sum([count, bool(stop), rows_hash])
             loss_sum, norm = train_step(wrapped, optimizer, batches, count, step, cfg, world)
-            log.add(step, objective_at(step, cfg), cfg.lr_at(step), rows_hash, count, loss_sum, norm)
+            log.add(step, rows_hash, count, loss_sum, norm)
 
             done = step + 1
             validating = cfg.val_rows and is_due(cfg.val_every, done, cfg)

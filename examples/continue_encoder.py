@@ -245,6 +245,8 @@ def spare_embeddings(model, optimizer):
     decay would leave 0.6 of what the encoder has learnt of a token or a position."""
     decaying, spared, _ = optimizer.param_groups
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    decaying['name'] = 'other matrices'
+    spared['name'] = 'embeddings, gains and biases'
     spared['params'] += [p for p in decaying['params'] if id(p) in tables]
     decaying['params'] = [p for p in decaying['params'] if id(p) not in tables]
 

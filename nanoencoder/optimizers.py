@@ -89,10 +89,27 @@ def ratio_of(cfg):
     return cfg.matrix_lr_ratio or OPTIMIZERS[cfg.optimizer].usual_ratio
 
 
+def make_groups(module, cfg):
+    """Return the groups of a module's parameters, as a training's settings have them."""
+    groups = parameter_groups(module, cfg.weight_decay, ratio_of(cfg))
+    grouped = [id(p) for group in groups for p in group['params']]
+    assert sorted(grouped) == sorted(map(id, module.parameters())), 'each parameter is in one group'
+    return groups
+
+
 def make_optimizer(module, cfg):
     """Return the optimizer that a training's settings name. Its loop sets the rate of each group: that of the
     schedule, times the group's lr_ratio."""
-    groups = parameter_groups(module, cfg.weight_decay, ratio_of(cfg))
-    grouped = sum(len(group['params']) for group in groups)     # torch refuses one that is in two groups
-    assert grouped == len([*module.parameters()]), 'each parameter is in a group'
+    groups = make_groups(module, cfg)
     return OPTIMIZERS[cfg.optimizer].make(groups, cfg)
+
+
+def groups_in_words(groups, cfg):
+    """Return a line about each of an optimizer's groups, with its learning rate at the schedule's peak."""
+    lines = []
+    for group in groups:
+        count = sum(p.numel() for p in group['params'])
+        rate = cfg.lr * group['lr_ratio']
+        decay = group['weight_decay']
+        lines.append(f'{group["name"]}: {count:,} parameters, lr {rate:g}, weight decay {decay:g}')
+    return lines

@@ -58,13 +58,19 @@ def test_flops_until_a_step():
     # V d + L (2 d d + 2 d d K/H + 3 d f + 2 d) + d parameters, and V d more for the head; 16 bytes a
     # parameter, 12 of them in a checkpoint
     ({}, 192, [
-        '607,874,688', '755,625,600', '2,359,296 a step', '99,090,432,000 in all', '6 a process, 6 at once',
+        '607,874,688', '755,625,600',
+        'embeddings and head: 295,501,824 parameters, lr 0.0005, weight decay 0.1\n',
+        'gains and biases: 61,056 parameters, lr 0.0005, weight decay 0\n',
+        'matrices of the layers: 460,062,720 parameters, lr 0.0005, weight decay 0.1\n',
+        '2,359,296 a step', '99,090,432,000 in all', '6 a process, 6 at once',
         f'{42_000 * STEP:.3g} FLOP; a token', f'{42_000 * STEP / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100',
         '11.26 GiB of each GPU', '0.06 GiB (fsdp)', '9.07 GB a checkpoint, at most ']),
     # FSDP keeps whole gradients where a step has several micro-batches
     ({}, 8, ['4.22 GiB (fsdp)']),
     # one moment of the 460,062,720 weights in matrices of the layers, 4 bytes each
-    ({'optimizer': 'muon'}, 8, ["9.55 GiB of each GPU for weights, gradients and muon's moments"]),
+    ({'optimizer': 'muon', 'matrix_lr_ratio': 6.7}, 8, [
+        "9.55 GiB of each GPU for weights, gradients and muon's moments",
+        'matrices of the layers: 460,062,720 parameters, lr 0.00335']),
     # not the steps before a branch, which are its parent's
     ({'branch_from': 'run'}, 8, [f'operations  {2_000 * STEP:.3g} FLOP after step 40,000; a token'])])
 def test_dry_run_counts_the_paper(capsys, tmp_path, monkeypatch, changes, world_size, parts):

@@ -47,6 +47,7 @@ from conftest import (
     torchrun,
     write_log,
 )
+from model import parameter_groups
 from nanoencoder import files, huggingface, optimizers, paper
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
@@ -240,6 +241,30 @@ def test_two_rates_equal_two_optimizers_of_torch(settings, monkeypatch, name, ra
         for each in (optimizer, adamw, other):
             each.step()
     assert_near([*ours.parameters()], [*theirs.parameters()])
+
+
+def test_a_start_says_what_each_group_learns_at(trained, capsys):
+    """V d; 5 gains of d; the rest of a model whose head is tied: 2 layers of 2 d d + 2 d d / 2 + 3 d f."""
+    trained(phases=(('clm', 1),), optimizer='muon', weight_decay=0.05, tie_word_embeddings=True,
+            **NO_SCHEDULE)
+    begun = [line.partition('run: ')[2] for line in capsys.readouterr().out.splitlines()]
+    assert begun[1:4] == [
+        'embeddings and head: 131,072 parameters, lr 0.003, weight decay 0.05',
+        'gains and biases: 160 parameters, lr 0.003, weight decay 0',
+        'matrices of the layers: 15,360 parameters, lr 0.0201, weight decay 0.05']
+
+
+@pytest.mark.parametrize('spoil', [
+    lambda first, second, third: third['params'].pop(),
+    lambda first, second, third: first['params'].append(third['params'][0])], ids=['left out', 'in two'])
+def test_a_parameter_in_no_group_or_in_two_is_no_optimizer(monkeypatch, settings, spoil):
+    def spoilt(*arguments):
+        groups = parameter_groups(*arguments)
+        spoil(*groups)
+        return groups
+    monkeypatch.setattr(optimizers, 'parameter_groups', spoilt)
+    with pytest.raises(AssertionError, match='each parameter is in one group'):
+        fresh(settings())
 
 
 def test_matrices_of_the_layers_learn_at_their_rate(settings):

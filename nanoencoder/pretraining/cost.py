@@ -9,6 +9,7 @@ from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
 from nanoencoder.files import saved_state
 from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of
+from nanoencoder.optimizers import groups_in_words, make_groups
 from nanoencoder.prepare import read_meta
 from nanoencoder.processes import has_fa3
 
@@ -185,10 +186,13 @@ def dry_run(cfg, world_size):
     if share > at_once:     # with several micro-batches FSDP's gradients stay whole until the last
         sharded += 4 * weights
     kept = len(cfg.save_at) + cfg.keep + 1
+    groups = groups_in_words(make_groups(model, cfg), cfg)
+    optimizer = f'\n{"":12}'.join([cfg.optimizer, *groups])
     print(f"""\
 run         {cfg.name}: {phases}
 parameters  {body:,} with the input embedding and without the output head (as "610M" counts)
             {weights:,} in all
+optimizer   {optimizer}
 tokens      {step_tokens:,} a step, {step_tokens * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {corpus}
 operations  {flops:.3g} FLOP{after}; a token {per_token}

@@ -14,7 +14,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from data import OBJECTIVES
+from data import OBJECTIVES, objective_at
 from nanoencoder.files import (
     blame,
     json_lines,
@@ -44,8 +44,10 @@ def locked_run(cfg, world):
 
 class Log:
     """Writes one line for every step, in blocks: until a block is written its losses stay on the device."""
-    def __init__(self, run, cfg, corpus, world, state, how):
-        from nanoencoder.pretraining import cost  # with torch, which those who only read logs do without
+    def __init__(self, run, cfg, corpus, world, optimizer, state, how):
+        # with torch, which those who only read logs do without
+        from nanoencoder.optimizers import groups_in_words
+        from nanoencoder.pretraining import cost
         self.flops_until = cost.flops_until
         self.peak = cost.peak_of(world)     # FLOP/s, or 0
         self.cfg = cfg
@@ -71,14 +73,16 @@ class Log:
         self.file = path.open('a')
         print(f'{run}: {how}; {self.tokens_per_step:,} tokens a step, {world.size} x {world.device.type}, '
               f'{world.dtype}')
+        for group in groups_in_words(optimizer.param_groups, cfg):
+            print(f'{run}: {group}')
 
-    def add(self, step, objective, lr, rows_hash, count, loss_sum, norm):
+    def add(self, step, rows_hash, count, loss_sum, norm):
         """Note what a step did. `rows_hash` is of all rows that it read, `count` how many targets they have,
         `loss_sum` this process's part of the sum of their losses."""
         line = {
             'step': step + 1,
-            'phase': objective,
-            'lr': lr,
+            'phase': objective_at(step, self.cfg),
+            'lr': self.cfg.lr_at(step),
             'tokens': (step + 1) * self.tokens_per_step,
             'seconds': round(self.seconds(), 2),
             'rows': f'{rows_hash % 2 ** 48:012x}',
