@@ -176,7 +176,7 @@ def build(cfg, world):
     return model, wrapped, make_optimizer(model, cfg)
 
 
-def start(cfg, corpus, world):
+def start_run(cfg, corpus, world):
     """Make a run ready for step state['step']. Returns (model, the same wrapped, optimizer, state, how it
     began in words)."""
     origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
@@ -294,11 +294,13 @@ def validate(wrapped, corpus, cfg, world):
     return measured
 
 
-def train(cfg, start=start, write_model=checkpoint.write_model):
+def train(cfg, start=None, write_model=checkpoint.write_model):
     """Train a run, from its newest checkpoint if it has one, to its last step. At a signal it saves,
     and raises SystemExit with code 3.
 
-    Other models than ours bring what makes them ready and what writes them: examples/continue_encoder.py."""
+    Other models than ours bring what makes them ready, instead of start_run, and what writes them:
+    examples/continue_encoder.py."""
+    start = start or start_run
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
         checkpoint.check_optimizer(cfg, world.device)

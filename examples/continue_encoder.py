@@ -213,7 +213,7 @@ def take_weights(cfg, corpus):
 
 
 def start(cfg, corpus, world):
-    """Make a run ready, as pretrain.start does."""
+    """Make a run ready, as pretrain.start_run does."""
     origin = checkpoint.find_origin(cfg, corpus, world, take_weights)
     is_first = origin.state['step'] == 0
     world.of_first(lambda: copy_files(origin.folder, Path(cfg.out, cfg.name, CAME_WITH), is_first))
