@@ -154,146 +154,6 @@ ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measu
            'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6)}
 
 
-def build(cfg, world):
-    """Return (model, the same wrapped for this world, its optimizer). The weights are still empty."""
-    with torch.device('meta'):
-        model = Model(cfg.model)
-    model.model.recompute = cfg.recompute
-
-    if world.size > 1 and cfg.parallel == 'fsdp':
-        mesh = init_device_mesh(world.device.type, (world.size,))     # sharded over all processes
-        for part in (*model.model.layers, model):
-            fully_shard(part, mesh=mesh)
-    model.to_empty(device=world.device)
-
-    if cfg.compile:
-        torch._dynamo.config.optimize_ddp = False  # it would cut what is compiled at DDP's buckets
-        model.compile_parts(as_one=world.size == 1)
-    wrapped = model
-    if world.size > 1 and cfg.parallel == 'ddp':
-        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
-
-    return model, wrapped, make_optimizer(model, cfg)
-
-
-def start_run(cfg, corpus, world):
-    """Make a run ready for step state['step']. Returns (model, the same wrapped, optimizer, state, how it
-    began in words)."""
-    origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
-    model, wrapped, optimizer = build(cfg, world)
-    checkpoint.initialise(model, origin, cfg)
-    checkpoint.read_optimizer(model, optimizer, origin, cfg)
-    parameters = cost.numbers_in(model.parameters())
-    how = f'{origin.how}; {parameters:,} parameters'
-    attention = choose_flash_attention(world.device, cfg.fa3)
-    if attention:
-        how += f', attention by {attention}'
-    return model, wrapped, optimizer, origin.state, how
-
-
-def to_tensors(batch, context, device):
-    """Return the batch with tensors in place of arrays and Segments in place of lengths, pinned if a GPU is
-    to read them. `longest` is that of the longest row in all batches alike: a compiled graph takes it for a
-    constant."""
-    tensors = {name: torch.from_numpy(getattr(batch, name)) for name in ARRAYS}
-    segments = make_segments(batch.lengths, longest=context)
-    if device.type == 'cuda':
-        torch.cuda.set_device(device)  # a new thread is on the first GPU
-        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
-        segments = segments._replace(ends=segments.ends.pin_memory())
-    return batch._replace(lengths=segments, **tensors)
-
-
-def forward(wrapped, batch, causal, world):
-    """Return what the model does of a batch, on this process's device: see Model.forward."""
-    tokens, targets, at, weights = (
-        getattr(batch, name).to(world.device, non_blocking=True) for name in ARRAYS)
-    ends = batch.lengths.ends.to(world.device, non_blocking=True)
-    segments = batch.lengths._replace(ends=ends)
-    with world.autocast():
-        return wrapped(tokens, segments, targets, causal, at, weights)
-
-
-def train_step(wrapped, optimizer, batches, count, step, cfg, world):
-    """Make one update. Returns (this process's sum of losses, the gradient's norm before clipping), both on
-    the device.
-
-    The losses of all micro-batches and processes are summed and divided once by `count`, how many there are
-    in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each."""
-    causal = OBJECTIVES[objective_at(step, cfg)].causal
-    loss_sum = 0
-    for batch in batches:
-        # Only the last batch shares gradients between processes, so that this is done once a step; until then
-        # FSDP keeps them whole. The flag is set before the forward pass, because DDP reads it there.
-        is_last = batch is batches[-1]
-        if isinstance(wrapped, DistributedDataParallel):
-            wrapped.require_backward_grad_sync = is_last    # what no_sync() sets
-        elif isinstance(wrapped, FSDPModule):
-            wrapped.set_requires_gradient_sync(is_last)
-        loss, *_ = forward(wrapped, batch, causal, world)
-        # DDP and FSDP average gradients over processes: times their number is the sum
-        (loss * (world.size / max(1, count))).backward()
-        loss_sum += loss.detach()
-
-    norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), cfg.grad_clip)
-    for group in optimizer.param_groups:
-        group['lr'] = cfg.lr_at(step) * group['lr_ratio']
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss_sum, unsharded(norm)
-
-
-def held_out(corpus, cfg, rank=0, world_size=1):
-    """Yield each objective of validation and its batches.
-
-    So that all runs compare, val_mask_ratio decides how much is masked, and what is masked becomes mask."""
-    masking = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0))
-    for name in cfg.held_out_objectives:
-        yield name, validation_batches(corpus, name, masking, rank, world_size)
-
-
-def check_held_out(corpus, cfg):
-    """ValueError if no held-out token is masked: the loss would read 0.0, the best of all."""
-    if not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row '
-                         f'of {cfg.context:,}: prepare it with a larger --val_permille and another --out, '
-                         'or take --val_rows=0')
-    for objective, batches in held_out(corpus, cfg):
-        if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
-            raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
-                             'rows: take more of either, or --val_rows=0')
-
-
-@torch.no_grad()
-def validate(wrapped, corpus, cfg, world):
-    """Measure {'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, how many targets, and
-    'val_mlm_accuracy', the share of the predicted tokens that the model holds for likeliest.
-
-    Rows, cuts and masks are the same each time and for every seed."""
-    measured = {}
-    for objective, batches in held_out(corpus, cfg, world.rank, world.size):
-        causal = OBJECTIVES[objective].causal
-        loss_sum = 0
-        count = 0           # of losses in the mean, of which masked diffusion has more than it predicts
-        predicted = 0
-        correct = 0
-        for batch in batches:
-            batch = to_tensors(batch, cfg.context, world.device)
-            count += batch.weights.count_nonzero().item()
-            loss, num_targets, num_correct = forward(wrapped, batch, causal, world)
-            loss_sum += loss
-            predicted += num_targets
-            correct += num_correct
-        loss_sum = world.sum_tensor(loss_sum).item()
-        count, predicted, correct = world.sum([count, predicted, int(correct)])
-        measured[f'val_{objective}_loss'] = loss_sum / max(1, count)
-        measured[f'val_{objective}_targets'] = count
-        measured[f'val_{objective}_accuracy'] = correct / max(1, predicted)
-    if isinstance(wrapped, FSDPModule):
-        wrapped.reshard()  # without a backward pass the embedding and the head stay whole
-    return measured
-
-
 def train(cfg, start=None, write_model=checkpoint.write_model):
     """Train a run, from its newest checkpoint if it has one, to its last step. At a signal it saves,
     and raises SystemExit with code 3.
@@ -341,6 +201,146 @@ def train(cfg, start=None, write_model=checkpoint.write_model):
         print(f'{run}: {end} at step {done:,}')
     if not is_done:
         sys.exit(3)     # what comes next, as in `make demo`, would take half a run for a whole one
+
+
+def check_held_out(corpus, cfg):
+    """ValueError if no held-out token is masked: the loss would read 0.0, the best of all."""
+    if not corpus.num_stretches('validation', cfg.context):
+        raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row '
+                         f'of {cfg.context:,}: prepare it with a larger --val_permille and another --out, '
+                         'or take --val_rows=0')
+    for objective, batches in held_out(corpus, cfg):
+        if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
+            raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
+                             'rows: take more of either, or --val_rows=0')
+
+
+def held_out(corpus, cfg, rank=0, world_size=1):
+    """Yield each objective of validation and its batches.
+
+    So that all runs compare, val_mask_ratio decides how much is masked, and what is masked becomes mask."""
+    masking = replace(cfg, mask_ratio=cfg.val_mask_ratio, mask_replace=(1.0, 0.0, 0.0))
+    for name in cfg.held_out_objectives:
+        yield name, validation_batches(corpus, name, masking, rank, world_size)
+
+
+def start_run(cfg, corpus, world):
+    """Make a run ready for step state['step']. Returns (model, the same wrapped, optimizer, state, how it
+    began in words)."""
+    origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
+    model, wrapped, optimizer = build(cfg, world)
+    checkpoint.initialise(model, origin, cfg)
+    checkpoint.read_optimizer(model, optimizer, origin, cfg)
+    parameters = cost.numbers_in(model.parameters())
+    how = f'{origin.how}; {parameters:,} parameters'
+    attention = choose_flash_attention(world.device, cfg.fa3)
+    if attention:
+        how += f', attention by {attention}'
+    return model, wrapped, optimizer, origin.state, how
+
+
+def build(cfg, world):
+    """Return (model, the same wrapped for this world, its optimizer). The weights are still empty."""
+    with torch.device('meta'):
+        model = Model(cfg.model)
+    model.model.recompute = cfg.recompute
+
+    if world.size > 1 and cfg.parallel == 'fsdp':
+        mesh = init_device_mesh(world.device.type, (world.size,))     # sharded over all processes
+        for part in (*model.model.layers, model):
+            fully_shard(part, mesh=mesh)
+    model.to_empty(device=world.device)
+
+    if cfg.compile:
+        torch._dynamo.config.optimize_ddp = False  # it would cut what is compiled at DDP's buckets
+        model.compile_parts(as_one=world.size == 1)
+    wrapped = model
+    if world.size > 1 and cfg.parallel == 'ddp':
+        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
+
+    return model, wrapped, make_optimizer(model, cfg)
+
+
+def to_tensors(batch, context, device):
+    """Return the batch with tensors in place of arrays and Segments in place of lengths, pinned if a GPU is
+    to read them. `longest` is that of the longest row in all batches alike: a compiled graph takes it for a
+    constant."""
+    tensors = {name: torch.from_numpy(getattr(batch, name)) for name in ARRAYS}
+    segments = make_segments(batch.lengths, longest=context)
+    if device.type == 'cuda':
+        torch.cuda.set_device(device)  # a new thread is on the first GPU
+        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        segments = segments._replace(ends=segments.ends.pin_memory())
+    return batch._replace(lengths=segments, **tensors)
+
+
+def train_step(wrapped, optimizer, batches, count, step, cfg, world):
+    """Make one update. Returns (this process's sum of losses, the gradient's norm before clipping), both on
+    the device.
+
+    The losses of all micro-batches and processes are summed and divided once by `count`, how many there are
+    in the whole step: how rows are shared out does not matter. 1,152 rows on 8 processes are 24 x 6 each."""
+    causal = OBJECTIVES[objective_at(step, cfg)].causal
+    loss_sum = 0
+    for batch in batches:
+        # Only the last batch shares gradients between processes, so that this is done once a step; until then
+        # FSDP keeps them whole. The flag is set before the forward pass, because DDP reads it there.
+        is_last = batch is batches[-1]
+        if isinstance(wrapped, DistributedDataParallel):
+            wrapped.require_backward_grad_sync = is_last    # what no_sync() sets
+        elif isinstance(wrapped, FSDPModule):
+            wrapped.set_requires_gradient_sync(is_last)
+        loss, *_ = forward(wrapped, batch, causal, world)
+        # DDP and FSDP average gradients over processes: times their number is the sum
+        (loss * (world.size / max(1, count))).backward()
+        loss_sum += loss.detach()
+
+    norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), cfg.grad_clip)
+    for group in optimizer.param_groups:
+        group['lr'] = cfg.lr_at(step) * group['lr_ratio']
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss_sum, unsharded(norm)
+
+
+def forward(wrapped, batch, causal, world):
+    """Return what the model does of a batch, on this process's device: see Model.forward."""
+    tokens, targets, at, weights = (
+        getattr(batch, name).to(world.device, non_blocking=True) for name in ARRAYS)
+    ends = batch.lengths.ends.to(world.device, non_blocking=True)
+    segments = batch.lengths._replace(ends=ends)
+    with world.autocast():
+        return wrapped(tokens, segments, targets, causal, at, weights)
+
+
+@torch.no_grad()
+def validate(wrapped, corpus, cfg, world):
+    """Measure {'val_clm_loss', 'val_mlm_loss', ...}: nats per target of held-out rows, how many targets, and
+    'val_mlm_accuracy', the share of the predicted tokens that the model holds for likeliest.
+
+    Rows, cuts and masks are the same each time and for every seed."""
+    measured = {}
+    for objective, batches in held_out(corpus, cfg, world.rank, world.size):
+        causal = OBJECTIVES[objective].causal
+        loss_sum = 0
+        count = 0           # of losses in the mean, of which masked diffusion has more than it predicts
+        predicted = 0
+        correct = 0
+        for batch in batches:
+            batch = to_tensors(batch, cfg.context, world.device)
+            count += batch.weights.count_nonzero().item()
+            loss, num_targets, num_correct = forward(wrapped, batch, causal, world)
+            loss_sum += loss
+            predicted += num_targets
+            correct += num_correct
+        loss_sum = world.sum_tensor(loss_sum).item()
+        count, predicted, correct = world.sum([count, predicted, int(correct)])
+        measured[f'val_{objective}_loss'] = loss_sum / max(1, count)
+        measured[f'val_{objective}_targets'] = count
+        measured[f'val_{objective}_accuracy'] = correct / max(1, predicted)
+    if isinstance(wrapped, FSDPModule):
+        wrapped.reshard()  # without a backward pass the embedding and the head stay whole
+    return measured
 
 
 def is_due(every, done, cfg):
