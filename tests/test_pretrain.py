@@ -90,7 +90,8 @@ def mistake(cfg, words):
 def fresh(cfg):
     """(model, optimizer) with which a run of these settings begins"""
     with processes('cpu') as world:
-        model, _, optimizer, *_ = pretrain.start_run(replace(cfg, name='fresh'), data.Corpus(cfg.corpus), world)
+        begun = replace(cfg, name='fresh')
+        model, _, optimizer, *_ = pretrain.start_run(begun, data.Corpus(cfg.corpus), world)
     return model, optimizer
 
 
