@@ -280,7 +280,7 @@ def score_label_sets(rows, scheme, metric):
 
 
 def is_same_set(row):
-    return float({*row['pred']} == {*row['gold']})
+    return {*row['pred']} == {*row['gold']}
 
 
 def score_tags(rows, scheme, metric):
@@ -371,16 +371,16 @@ def score_pairs(rows, scheme, metric):
 class Metric(NamedTuple):
     standard: Callable  # one of the functions above
     paper_name: str     # of the paper's metric
-    paper: Callable     # row -> the authors' score of it; a run's is the mean
+    paper: Callable     # row -> the authors' score of it, or whether it is right; a run's is the mean
 
 
 METRICS = {
-    'SC': Metric(score_labels, 'accuracy', lambda row: float(row['pred'] == row['gold'])),
+    'SC': Metric(score_labels, 'accuracy', lambda row: row['pred'] == row['gold']),
     'TC': Metric(score_tags, 'macro F1', lambda row: macro_f1(row['gold'], row['pred'])),   # of "O", too
     'QA': Metric(score_answers, 'F1', lambda row: answer_scores(row['pred'], row['golds'])[0]),
     'IR': Metric(score_rankings, 'NDCG@10', partial(ndcg, binary=True, ties=True)),
     'ML': Metric(score_label_sets, 'accuracy', is_same_set),
-    'MP': Metric(score_pairs, 'accuracy', lambda row: float(row['good'] > row['bad'])),
+    'MP': Metric(score_pairs, 'accuracy', lambda row: row['good'] > row['bad']),
 }
 
 
@@ -397,5 +397,5 @@ def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
     }
     of_paper = score
     if rows and metric not in CORRELATIONS:     # of which the paper has none
-        of_paper = statistics.fmean(METRICS[kind].paper(row) for row in rows)
+        of_paper = statistics.fmean(map(METRICS[kind].paper, rows))
     return name, {'standard': standard, 'paper': {'score': of_paper}}
