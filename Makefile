@@ -105,7 +105,7 @@ export pins
 build/transformers-%/installed: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -c "$$pins" | grep -v -e ^transformers -e ^tokenizers > $(@D)/pins.txt
-	$(@D)/bin/python -m pip install --quiet -c $(@D)/pins.txt torch==2.13.0 . transformers==$* pytest sentence-transformers
+	$(@D)/bin/python -m pip install --quiet -c $(@D)/pins.txt torch==2.13.0 ".[data,evaluate]" transformers==$* pytest sentence-transformers
 	touch $@
 
 clean:

@@ -29,6 +29,11 @@ NAMES_ELSEWHERE = {
     'num_train_epochs': 'epochs', 'mlm_probability': 'mask_ratio', 'max_seq_length': 'context',
     'block_size': 'context', 'output_dir': 'out', 'n_layer': 'num_hidden_layers',
     'n_head': 'num_attention_heads', 'n_embd': 'hidden_size'}
+# packages that pretrain.py does without, as they are imported, and the extra of pyproject.toml with each
+EXTRAS = {
+    'datasets': 'data', 'pyarrow': 'data',      # which comes with datasets
+    'scipy': 'evaluate', 'pandas': 'evaluate', 'matplotlib': 'evaluate', 'sklearn': 'evaluate',
+    'wn': 'wordnet', 'transformers': 'peers'}
 TOO_DEEP = RecursionError, MemoryError      # what Python's parser says of thousands of signs or brackets
 
 
@@ -397,7 +402,8 @@ def is_full(error):
 
 
 def run_main(main):
-    """Call main(). What a user can cause is one line (exit code 2); so is a loss that is not finite (1).
+    """Call main(). What a user can cause is one line (exit code 2), such as a package that is not installed;
+    so is a loss that is not finite (1).
     Before --help lists the settings, the docstring of the script is printed: main's own module, which may
     have its settings from another."""
     if hasattr(sys.stdout, 'reconfigure'):
@@ -417,6 +423,8 @@ def run_main(main):
         # torch has a class of its own for memory of the GPU, and only a sentence for the CPU's
         if type(error).__name__ in ('MemoryError', 'OutOfMemoryError') or "can't allocate" in words:
             words = f'out of memory: {words}'
+        elif isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            words = f'{error.name} is not installed: pip install ".[{EXTRAS[error.name]}]"'
         elif not isinstance(error, (ValueError, OSError, FloatingPointError)):
             raise
         elif isinstance(error, OSError) and error.errno:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
@@ -99,6 +98,7 @@ class Evidence:
         self.about = {run.dataset: run for run in runs}     # any run of a dataset: its task, metric, data
         asked = [name for _, name in study.tried]
         self.datasets = [name for name in dict.fromkeys(asked + sorted(self.about)) if name in self.about]
+        import pandas
         table = pandas.read_csv(study.folder / 'losses.csv').query('seed in @study.seeds')
         mixed = self.mixed_rows(table, runs)
         for row, names in mixed.items():
@@ -388,6 +388,7 @@ def lengths_section(evidence):
     if not seen:
         return ''
 
+    import pandas
     cells = {key: points(one) for key, one in seen.items()}
     tested = {key: one.p for key, one in seen.items() if not is_few(one, evidence.least_seeds)}
     p = pandas.Series(tested, dtype=float)
@@ -441,6 +442,7 @@ def verdicts(evidence):
             judged.append(judge(evidence, contrast))
         except Missing as error:
             evidence.problems.append(f'{contrast.name} is not judged: there is no {error}')
+    import pandas
     p = pandas.DataFrame([dict.fromkeys(one.seen, 1.0) | one.p for one in judged])     # (claims, views)
     holms_p = p.fillna(1.0).apply(holm, count=len(contrasts))
     claims = read_json(CLAIMS)

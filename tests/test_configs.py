@@ -1,5 +1,6 @@
 """Settings: what files and command lines may say, and what they are told when they may not."""
 import ast
+import importlib.metadata
 import io
 import itertools
 import os
@@ -125,6 +126,9 @@ def test_each_of_those_names_leads_to_a_setting():
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 'out of memory'),
     (BlockingIOError('a: another process'), 'a: another process'),
     (OSError(28, 'No space left on device', 'a.json'), 'a.json: No space left on device: make room'),
+    (ModuleNotFoundError(name='sklearn'), 'sklearn is not installed: pip install ".[evaluate]"'),
+    (importlib.metadata.PackageNotFoundError('wn'), 'wn is not installed: pip install ".[wordnet]"'),
+    (ModuleNotFoundError(name='mine'), ''),
     (ValueError('a.json: damaged;\nremove it'), 'a.json: damaged; remove it'),
     (KeyError('x'), '')])
 def test_what_the_machine_causes_is_one_line_and_a_mistake_of_ours_a_traceback(capsys, error, message):

@@ -9,6 +9,7 @@ import pytest
 
 from conftest import ROOT, run_process
 from nanoencoder.metrics import METRICS
+from nanoencoder.settings import EXTRAS
 from test_pages import BLOCKS
 from weigh import part_of, tokens_of_lines
 
@@ -160,6 +161,16 @@ def test_no_import_goes_round_in_a_circle():
     list(graphlib.TopologicalSorter(graph).static_order())   # CycleError
 
 
+def test_what_not_every_script_needs_is_imported_where_it_is_used():
+    """So that a cluster does without it, and so that `run_main` can say which extra installs it."""
+    for path in [*SCRIPTS, *PACKAGE, *STUDIES, *SPEEDRUN, *(ROOT / 'examples').glob('*.py')]:
+        roots = {module.split('.')[0] for module in imported(tree(path).body)}
+        assert not roots & EXTRAS.keys(), path
+    extras = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['optional-dependencies']
+    del extras['test']
+    assert {*EXTRAS.values()} == {*extras}
+
+
 def test_evaluate_loads_no_torch():
     names = run_process('-c', 'import sys, evaluate; print(*sys.modules)', check=True).stdout.split()
     assert 'evaluate' in names
@@ -177,7 +188,7 @@ def test_make_and_uv_install_exact_versions():
     extras = content['project']['optional-dependencies'].values()
     wanted = {re.split('[=>]', name)[0] for name in sum(extras, content['project']['dependencies'])}
     pins = dict(pin.split('==') for pin in content['tool']['uv']['constraint-dependencies'])
-    assert wanted - {'nanoencoder[peers]'} == {*pins}
+    assert {name for name in wanted if not name.startswith('nanoencoder[')} == {*pins}
     makefile = (ROOT / 'Makefile').read_text()
     assert {*re.findall(r'torch==(\S+)', makefile)} == {pins['torch']}
     assert f'build/transformers-{pins["transformers"]}/installed' in makefile

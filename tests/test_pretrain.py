@@ -41,6 +41,7 @@ from conftest import (
     refused,
     refused_line,
     replace,
+    run_process,
     run_script,
     small_run,
     torch_adamw,
@@ -438,6 +439,31 @@ def test_a_step_without_targets_is_loss_zero(trained):
     cfg = trained(phases=(('mlm', 3),), mask_ratio=1e-9)
     for line in log_lines(run_of(cfg)):
         assert line['loss'] == line['grad_norm'] == 0
+
+
+WITHOUT_EXTRAS = """
+import shutil
+import sys
+from nanoencoder.settings import EXTRAS, run_main
+sys.modules |= dict.fromkeys(EXTRAS)    # to import one of them is an error
+import pretrain
+killed = sys.argv.pop()     # the folder of a checkpoint that shall not have been written
+run_main(pretrain.main)
+shutil.rmtree(killed)
+run_main(pretrain.main)
+sys.argv.append('--dry_run')
+run_main(pretrain.main)
+"""
+
+
+def test_a_cluster_needs_no_extras(settings):
+    """It trains, goes on after a kill, and says beforehand what a run will be."""
+    cfg = settings(phases=(('clm', 1), ('mlm', 1)), warmup_steps=1, decay_steps=1, save_every=1)
+    result = run_process('-c', WITHOUT_EXTRAS, *arguments(cfg), run_of(cfg) / '2')
+    assert result.returncode == 0, result.stderr
+    assert 'resumed' in result.stdout
+    assert 'parameters' in result.stdout
+    assert [line['step'] for line in log_lines(run_of(cfg))] == [1, 2]
 
 
 def test_a_branch_equals_the_run_from_scratch(settings):
