@@ -43,5 +43,4 @@ runs = {
     'quick-clm40-mlm': {'optimizer': 'muon', 'lr': 6e-3, 'matrix_lr_ratio': 1.67, 'beta2': 0.999,
                         'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
                         'phases': (('clm_some', 560), ('mlm', 840))},
-    'try': {'config': 'configs/try.py'},
 }

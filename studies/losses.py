@@ -1,6 +1,6 @@
 """A pretraining's held-out losses beside those of earlier seeds, and a study's losses.csv.
 
-    python studies/losses.py out/try-1126-1749                              # beside the speedrun's
+    python studies/losses.py out/try-1126-1749                              # beside studies/try
     python studies/losses.py out/mlm-1800-s6 studies/small/losses.csv
 
 The second file needs the row that the run names (`row` in its settings)."""
@@ -11,13 +11,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
 from evaluate import LOSSES
+from nanoencoder.files import read_json
 from nanoencoder.pretraining.log import frequencies_loss, read_log
 from nanoencoder.settings import plain_words, run_main
 
 HELD_OUT = ('val_rows', 'val_mlm_targets')     # how much the losses are of; older runs do not say it
 COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES,
            *HELD_OUT)
-SPEEDRUN = 'speedrun/losses.csv'
+TRY = 'studies/try/losses.csv'
 WINDOW = 50     # steps
 
 
@@ -84,10 +85,11 @@ def validations(name, config, lines):
 
 def beside(path, folder):
     """Print a run's held-out MLM losses beside those of its row in losses.csv, in units of their spread.
-    ValueError if they are of other steps, or of steps of another size."""
+    ValueError if they are of other texts or other steps, or of steps of another size."""
     import pandas
     config, lines = read_log(folder)
     row = config['row']
+    check_corpus(path, config)
     past = pandas.read_csv(path)
     past = past[past['row'] == row]
     steps = past.groupby('step')
@@ -121,6 +123,17 @@ def beside(path, folder):
         print(words_of((loss - mean) / sd))
 
 
+def check_corpus(path, config):
+    """ValueError if a run is of another corpus than its row of losses.csv, as far as rows.json says it."""
+    rows = Path(path).with_name('rows.json')
+    settings = read_json(rows).get(config['row'], {}) if rows.exists() else {}
+    here = config['corpus_meta']['fingerprint']
+    there = settings.get('corpus fingerprint', here)
+    if here != there:
+        raise ValueError(f'{config["name"]}: its corpus has the fingerprint {here:.8}, and that of '
+                         f'{config["row"]} in {path} {there:.8}: losses of other texts cannot be compared')
+
+
 def words_of(distance):
     """Say what the loss of one seed is worth that lies so many sd from those of others."""
     if distance < -2:
@@ -133,7 +146,7 @@ def words_of(distance):
 def main():
     match plain_words(sys.argv[1:]):
         case [folder]:
-            beside(SPEEDRUN, folder)
+            beside(TRY, folder)
         case [folder, path]:
             beside(path, folder)
         case _:

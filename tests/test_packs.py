@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from conftest import ROOT, ran, refused_line, write_log
-from nanoencoder.files import read_json
+from nanoencoder.files import read_json, write_json
 from studies import losses, packs
 from test_evaluate import change, rows, told  # noqa: F401
 
@@ -111,3 +111,5 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
                  *words)
     past.write_text(text.replace('r,', 'x,'))
     refused_line("has no row 'r' that was measured at steps", *words)
+    write_json(tmp_path / 'rows.json', {'r': {'corpus fingerprint': 'e' * 64}})
+    refused_line('mlm: its corpus has the fingerprint ffffffff, and that of r in .*past.csv eeeeeeee', *words)

@@ -5,9 +5,11 @@ import re
 import pytest
 import scipy.stats
 
+import pretrain
 import test_configs
 import test_pages
 from conftest import ROOT
+from nanoencoder.settings import flat, parse
 from speedrun import referee
 from studies import run, study
 
@@ -38,6 +40,13 @@ def test_all_rows_have_come_to_their_end_and_are_recorded():
     steps = run.last_steps(table)
     for row in table.rows.values():
         assert [steps[f'{row.name}-s{seed}'] for seed in table.seeds] == [row.steps] * 4
+
+
+def test_a_full_run_begins_with_the_records_settings():
+    name, = re.findall(r'(?m)^\| steps \| `(\S+)` \|.*\*\*the record\*\*', (ROOT / referee.PAGE).read_text())
+    table, _ = study.load(['speedrun'])
+    record, _ = parse(pretrain.Settings, ['speedrun/record.py'])
+    assert flat(record, decides=('results',)) == flat(table.rows[name].cfg, decides=('results',))
 
 
 @pytest.fixture(autouse=True)
