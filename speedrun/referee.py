@@ -1,9 +1,12 @@
-"""The speedrun's referee: do runs keep the rules, and are they a record? README.md has the game.
+"""The speedrun's referee: it trains runs again, compares, and says what a maintainer must read.
 
     python speedrun/referee.py configs/try.py --mask_ratio=0.3      # may a run have these settings?
     python speedrun/referee.py out/mine-s*                          # four runs' row, not verified
     python speedrun/referee.py out/mine-s* --replay                 # trains a seed again, which it draws
     python speedrun/referee.py out/mine-s* --every_seed             # before a row is accepted
+
+README.md has the game. What passes here is what its settings and its commit give, and breaks no rule that a
+program can see. Whether the code is honest is for a maintainer to read: UNSEEN says where it could cheat.
 
 What a run's folder says is a claim, and its commit is a stranger's: fetch.py writes its files as git
 shows them. With --replay a seed is trained from them, in a process of its own, where replay.py writes
@@ -80,6 +83,14 @@ MEASURED = 128                  # held-out rows, the first ones, of which the ro
 # nats by which all other held-out rows are harder: two seeds of the record, of 5.118 and 5.122, have 0.025
 # and 0.018 less there
 HARDER = -0.02
+# what no replay shows, and whoever reads the commit can see; README.md says more of each
+UNSEEN = (
+    'work that torch does not count: in NumPy, in threads and processes, in an optimizer\'s step',
+    'what a loss learns from: weights of positions, targets of other positions, a second loss in one pass',
+    'text, tables and weights that lie in the commit, or elsewhere on the disk',
+    'code that knows that it is watched, and code that is made of text or read from data (exec, pickle)',
+    'a seed that is not used',
+)
 # Operations that torch counts in a replay, as a multiple of what cost.py counts, at most. Honest code has
 # 0.73 (on CPUs torch counts no attention) to 1.02; layers that are run through five times have 4.5 to 5.3.
 MOST = 1.25
@@ -213,19 +224,29 @@ def fetch_code(commit, rules, folder):
     return Code(commit, repository, files, measure)
 
 
+def show_what_to_read(code, rules):
+    """Print what a maintainer must read, as no replay shows it."""
+    print(f'A maintainer must read commit {code.commit[:8]}: a replay cannot tell honest code from code that '
+          'cheats.')
+    show_differences(code, rules)
+    print('No replay shows')
+    for what in UNSEEN:
+        print(f'- {what}')
+
+
 def show_differences(code, rules):
-    """Print what a reader should read before a replay: the files that differ from the record's commit."""
+    """Print the files in which a commit differs from the record's."""
     record = best_row(rules)
     if not record:
         return
     name = f'{record.commit}^{{commit}}'
     found = fetch.git(ROOT, 'rev-parse', '--verify', '--quiet', name).stdout.decode().strip()
     if not found:
-        print(f'the record\'s commit {record.commit} is not in this repository: fetch it to see what differs')
+        print(f'Fetch the record\'s commit {record.commit} to see what differs: it is not here.')
         return
     fetch.fetch(found, ROOT, code.repository)
     stat = fetch.git(code.repository, 'diff', '--stat=100', '--no-ext-diff', found, code.commit)
-    print(f'{code.commit[:8]} differs from the record\'s commit {record.commit} in:')
+    print(f'It differs from the record\'s commit {record.commit} in')
     print(stat.stdout.decode(errors='replace').rstrip() or ' nothing')
 
 
@@ -526,9 +547,9 @@ def verdict(lacking, rules):
     if lacking:
         return f'no record: {lacking}'
     if rules.every_seed:
-        return 'a record'
+        return 'its numbers are a record: it counts once a maintainer has read the commit'
     if rules.replay:
-        return 'a record, if the other seeds are what they claim: --every_seed'
+        return 'its numbers are a record, if the other seeds are what they claim: --every_seed'
     return 'not verified: --replay trains a seed again'
 
 
@@ -545,7 +566,7 @@ def referee(folders, rules):
     commit = check_together(claims)
     with tempfile.TemporaryDirectory() as folder:
         code = fetch_code(commit, rules, Path(folder))
-        show_differences(code, rules)
+        show_what_to_read(code, rules)
         rows = first_rows(corpus)
         values = [measure(claim.checkpoint, rows, code, corpus, rules) for claim in claims]
         again = []

@@ -141,7 +141,8 @@ def test_it_believes_what_it_trains_itself(game, monkeypatch):
     row, verdict = result.stdout.splitlines()[-2:]
     _, track, name, _, steps, _, losses, _, _, commit, _ = map(str.strip, row.split('|'))
     assert (track, name, steps, commit) == ('steps', 'mine', '12', HEAD[:8])
-    assert verdict == 'a record'
+    assert verdict == 'its numbers are a record: it counts once a maintainer has read the commit'
+    assert 'a replay cannot tell honest code from code that cheats' in result.stdout
     assert re.search(r'by source: all 8\.\d\d, WordNet 8\.\d\d, numpy 8\.\d\d\n', result.stdout)
     assert re.search(r'mine-s0: steps of mlm compute (0\.[789]|1\.0)\d of what is counted', result.stdout)
     # the last word is of other rows, here of seeds 2, 3, 0 and 1
@@ -154,7 +155,8 @@ def test_it_believes_what_it_trains_itself(game, monkeypatch):
     assert verdict == 'not verified: --replay trains a seed again'
     logged = [log_lines(game / f'mine-s{seed}')[-1]['val_mlm_loss'] for seed in range(4)]
     assert [*map(float, row.split('|')[6].split())] == pytest.approx(logged, abs=6e-4)
-    assert judged(game, '--replay').stdout.splitlines()[-1].startswith('a record, if the other seeds are')
+    verdict = judged(game, '--replay').stdout.splitlines()[-1]
+    assert verdict.startswith('its numbers are a record, if the other seeds are')
 
 
 def test_losses_by_source_are_those_of_their_texts(game):
@@ -478,7 +480,7 @@ def test_the_law_and_the_measure_are_the_referees_own(game, tmp_path, capsys):
     rules = referee.Rules(repository=str(repository))
     code = referee.fetch_code(commit(repository), rules, tmp_path)
     show_differences(code, rules)
-    assert re.search(r'in:\n data.py  *\|.*\n model.py \|  *3 .*\n 2 files changed', capsys.readouterr().out)
+    assert re.search(r'in\n data.py  *\|.*\n model.py \|  *3 .*\n 2 files changed', capsys.readouterr().out)
 
     corpus = Corpus(game / 'corpus')
     checkpoint = game / 'mine-s0/12'
