@@ -128,7 +128,6 @@ class Row(NamedTuple):
     steps: int
     values: list        # of the seeds: nats or points
     p: float
-    commit: str         # its first digits
 
 
 def demand(holds, *words):
@@ -224,29 +223,25 @@ def fetch_code(commit, rules, folder):
     return Code(commit, repository, files, measure)
 
 
-def show_what_to_read(code, rules):
+def show_what_to_read(code):
     """Print what a maintainer must read, as no replay shows it."""
     print(f'A maintainer must read commit {code.commit[:8]}: a replay cannot tell honest code from code that '
           'cheats.')
-    show_differences(code, rules)
+    show_differences(code)
     print('No replay shows')
     for what in UNSEEN:
         print(f'- {what}')
 
 
-def show_differences(code, rules):
-    """Print the files in which a commit differs from the record's."""
-    record = best_row(rules)
-    if not record:
+def show_differences(code):
+    """Print the files in which a commit differs from this checkout's, which a maintainer knows."""
+    ours = fetch.git(ROOT, 'rev-parse', '--verify', '--quiet', 'HEAD').stdout.decode().strip()
+    if not ours:
+        print('All files of it: git has no commit here that they could be compared with.')
         return
-    name = f'{record.commit}^{{commit}}'
-    found = fetch.git(ROOT, 'rev-parse', '--verify', '--quiet', name).stdout.decode().strip()
-    if not found:
-        print(f'Fetch the record\'s commit {record.commit} to see what differs: it is not here.')
-        return
-    fetch.fetch(found, ROOT, code.repository)
-    stat = fetch.git(code.repository, 'diff', '--stat=100', '--no-ext-diff', found, code.commit)
-    print(f'It differs from the record\'s commit {record.commit} in')
+    fetch.fetch(ours, ROOT, code.repository)
+    stat = fetch.git(code.repository, 'diff', '--stat=100', '--no-ext-diff', ours, code.commit)
+    print(f'It differs from this checkout\'s commit {ours[:8]} in')
     print(stat.stdout.decode(errors='replace').rstrip() or ' nothing')
 
 
@@ -473,12 +468,12 @@ def compare(claim, value, checkpoint, again, rules):
 
 def read_rows_of_page(rules):
     """Return the Rows of a track in the page's table."""
-    # steps, operations, seeds' values, p, who, commit
-    row = rf'^\| {rules.track} \|.*\| ([\d,]+) \| \S+ \| ([\d. ]+) \| (\S+) \|.*\| (\w*) \|$'
+    # steps, operations, seeds' values, p, who and commit
+    row = rf'^\| {rules.track} \|.*\| ([\d,]+) \| \S+ \| ([\d. ]+) \| (\S+) \|.*\|$'
     rows = []
-    for steps, values, p, commit in re.findall(row, (ROOT / PAGE).read_text(), re.MULTILINE):
+    for steps, values, p in re.findall(row, (ROOT / PAGE).read_text(), re.MULTILINE):
         values = [float(value) for value in values.split()]
-        rows.append(Row(int(steps.replace(',', '')), values, float(p), commit))
+        rows.append(Row(int(steps.replace(',', '')), values, float(p)))
     return rows
 
 
@@ -566,7 +561,7 @@ def referee(folders, rules):
     commit = check_together(claims)
     with tempfile.TemporaryDirectory() as folder:
         code = fetch_code(commit, rules, Path(folder))
-        show_what_to_read(code, rules)
+        show_what_to_read(code)
         rows = first_rows(corpus)
         values = [measure(claim.checkpoint, rows, code, corpus, rules) for claim in claims]
         again = []

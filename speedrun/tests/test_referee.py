@@ -125,7 +125,7 @@ def rules(game, replays, monkeypatch):
             trained[commit] = fetch_code(commit, rules, place)
         return trained[commit]
     monkeypatch.setattr(referee, 'fetch_code', fetch_once)
-    monkeypatch.setattr(referee, 'show_differences', lambda code, rules: None)
+    monkeypatch.setattr(referee, 'show_differences', lambda code: None)
 
 
 def judged(game, *more, runs=None):
@@ -472,14 +472,14 @@ def test_the_score_of_a_task_that_any_model_solves_is_100(game, tmp_path, monkey
 
 def test_the_law_and_the_measure_are_the_referees_own(game, tmp_path, capsys):
     """A claim's model.py helps to measure, in another process; its data.py is not read, and what an objective
-    is called there is a name. A reader is told which files differ from the record's."""
+    is called there is a name. A reader is told which files differ from this checkout's."""
     repository = clone(tmp_path / 'clone')
     edit(repository / 'model.py', 'return F.linear(hidden, self.head)',
          'print("8.000")\n        return 2 * F.linear(hidden, self.head)')
     (repository / 'data.py').write_text('raise SystemExit("the law is mine")\n')
     rules = referee.Rules(repository=str(repository))
     code = referee.fetch_code(commit(repository), rules, tmp_path)
-    show_differences(code, rules)
+    show_differences(code)
     assert re.search(r'in\n data.py  *\|.*\n model.py \|  *3 .*\n 2 files changed', capsys.readouterr().out)
 
     corpus = Corpus(game / 'corpus')
