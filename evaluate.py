@@ -1,10 +1,10 @@
 """Predictions -> scores -> intervals, paired tests, tables and figures. Needs no torch.
 
     python evaluate.py table                    # all of predictions/: mean, 95 % interval, n, seeds
-    python evaluate.py table --protocol=paper --published       # by the paper's rules, its tables beside
+    python evaluate.py table --protocol=paper   # by the paper's rules
     python evaluate.py table --others           # exact match, strict F1, precision, recall, ...
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
-    python evaluate.py figure share             # or ratio, rate, steps, tokens, flops, cpt
+    python evaluate.py figure tokens            # or step, flops, mask_ratio, lr: any number of run.json
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
 
 Read it from the top: runs and their scores, the noise of instances and of seeds, what is estimated from
@@ -25,7 +25,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from data import OBJECTIVES
-from nanoencoder import figures, metrics, paper
+from nanoencoder import figures, metrics
 from nanoencoder.files import locked, read_sealed, sha256, write_sealed
 from nanoencoder.metrics import CORRELATIONS, METRICS, NO_FRACTIONS, STATISTICS, both_scores
 from nanoencoder.predictions import (
@@ -38,7 +38,7 @@ from nanoencoder.predictions import (
     read_predictions,
 )
 from nanoencoder.pretraining.log import frequencies_loss, read_log
-from nanoencoder.settings import check, check_value, parse, run_main, setting, split_words
+from nanoencoder.settings import check, parse, run_main, setting, split_words
 
 NOTES = {
     'standard': """\
@@ -63,7 +63,6 @@ class Settings:
     protocol: str = setting('standard', choices=NOTES)   # paper: the authors'
     models: tuple = setting((), of=str)     # only these, in this order
     datasets: tuple = setting((), of=str)   # only these
-    published: bool = False             # the paper's numbers beside ours
     others: bool = False                # a table of further scores, such as exact match and strict F1
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
@@ -76,9 +75,8 @@ class Settings:
         check(self)
         if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
-        if self.others and (self.protocol == 'paper' or self.published or self.split == 'both'):
-            raise ValueError('--others shows standard scores of one split: no --protocol=paper, --published, '
-                             '--split=both')
+        if self.others and (self.protocol == 'paper' or self.split == 'both'):
+            raise ValueError('--others shows standard scores of one split: no --protocol=paper, --split=both')
 
     @property
     def splits(self):
@@ -747,14 +745,21 @@ def facts_of(run, names):
 
 def table(cfg, problems, found):
     """Print a table for each kind of task: a row a model, a column a dataset. For `found` see read_runs."""
-    cells, cfg = cells_to_show(cfg, problems, found)
+    cells = make_cells(read_runs(cfg, problems, found), cfg, problems)
+    if not cells:
+        raise ValueError('; '.join(problems))
     frame = frame_of(cells, cfg)
     for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
         if rows['column'].nunique() > 1:
             problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
     if cfg.others:
         print_others(others_of(cells, frame, cfg), cfg.format)
-        return
+    else:
+        print_table(frame, cells, cfg)
+
+
+def print_table(frame, cells, cfg):
+    """Print what frame_of returns of these cells."""
     if cfg.format == 'csv':
         print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
         return
@@ -767,25 +772,6 @@ def table(cfg, problems, found):
             print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
     print('a/b: datasets, or rates of one, differ. data: the first digits of the sha256 of what was scored.')
-    if cfg.published:
-        print("After the slash: the paper's appendix C.")
-
-
-def cells_to_show(cfg, problems, found):
-    """Return (cells of a table, its Settings). Where --published finds no model of the paper's, the paper's
-    tables are shown by themselves."""
-    cells = {}
-    if found or not cfg.published or Path(cfg.predictions).exists():
-        cells = make_cells(read_runs(cfg, problems, found), cfg, problems)
-    if cfg.published and not any(paper.published(*key, cells) for key in cells):
-        if cells:
-            print(f'{cfg.predictions}: no model there is one of the paper\'s, whose tables stand alone; '
-                  'leave out --published to see yours', file=sys.stderr)
-        cells = published_cells(cfg)
-        cfg = replace(cfg, published=False, protocol='paper')
-    if not cells:
-        raise ValueError('; '.join(problems) or 'the paper has no such models or datasets')
-    return cells, cfg
 
 
 def frame_of(cells, cfg):
@@ -801,15 +787,10 @@ def frame_of(cells, cfg):
         unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
         row['notes'] = ', '.join(sorted(unusual))
         row['column'] = dataset
-        if cell.runs:       # an average, and the paper's numbers, have none
+        if cell.runs:       # an average has none
             data = f', data {row["data"]}' if row['data'] else ''
             row['column'] += f' ({row["metric"]}, n={row["n"]:,}{data})'
         row['shown'] = shown(cell, cfg.protocol)
-        if cfg.published:
-            published = paper.published(model, task, dataset, cells)
-            if published:   # else these columns are empty
-                row['published'], row['published_ci95'] = published
-                row['shown'] += f' / {published[0]:.2f} ({published[1]:.2f})'
         rows.append(row)
     return pandas.DataFrame(rows)
 
@@ -932,24 +913,10 @@ def is_constant(cell):
     return cell.mean == cell.low == cell.high == 0
 
 
-def published_cells(cfg):
-    """Return the paper's appendix C as Cells."""
-    cells = {}
-    for (model, task, dataset), (mean, half) in paper.numbers().items():
-        if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
-            cells[model, task, dataset] = Cell(
-                mean=mean / 100,
-                low=(mean - half) / 100,
-                high=(mean + half) / 100,
-                scores=dict.fromkeys(range(5)),     # of its seeds no more is known than their number
-            )
-    return cells
-
-
 def compare(cfg, first, second, problems, found):
     """Print paired tests: second - first on the same test instances, per dataset."""
-    if cfg.protocol != 'standard' or cfg.published or cfg.models:
-        raise ValueError('compare takes two models and standard scores: no --protocol, --published, --models')
+    if cfg.protocol != 'standard' or cfg.models:
+        raise ValueError('compare takes two models and standard scores: no --protocol, --models')
     cfg = replace(cfg, models=(first, second))
     cells = make_cells(read_runs(cfg, problems, found), cfg, problems)
     shared = [(task, dataset) for model, task, dataset in cells
@@ -1005,28 +972,52 @@ def in_words(result, cfg):
     return f'{words}   p {sign} {result.p:.4f}'
 
 
-def figure(cfg, name, problems, found=None):
-    """Draw scores against what pretraining was: a panel a task, a line a family of models."""
-    check_value('figure', str, name, choices=figures.AGAINST)
-    pretraining = paper.models()
-    if cfg.published:
-        parts = {None: published_cells(cfg)}
-    else:
-        runs = read_runs(cfg, problems, found)
-        pretraining |= {run.model: run.pretraining for run in runs if run.pretraining}
-        runs = [run for run in runs if run.model in pretraining]
-        groups = {None: runs}
-        if name == 'rate':      # a score at each rate; other figures have the rate that the other split chose
-            groups = grouped(runs, 'lr')
-        parts = {lr: make_cells(group, cfg, problems) for lr, group in groups.items()}
+def figure(cfg, key, problems, found=None):
+    """Draw scores against a number of run.json: a panel a task, a line the models of one recipe."""
+    runs = read_runs(cfg, problems, found)
+    key = number_in(runs, key)
+    runs = [run for run in runs if key in numbers_of(run.about)]
+    groups = {None: runs}
+    if key == 'settings.lr':    # a score at each rate; other figures have the rate that the other split chose
+        groups = grouped(runs, 'lr')
+        groups.pop(0, None)     # of methods that have none
     points = []
-    for lr, cells in parts.items():
-        points += points_of(cells, pretraining, lr, problems)
-    print(figures.save(figures.against(name, points), Path(cfg.out, f'{name}.png')))
+    for group in groups.values():
+        one_run = {(run.model, run.task): run for run in group}
+        for model, task, panel, *interval in points_of(make_cells(group, cfg, problems), problems):
+            run = one_run[model, task]
+            x = numbers_of(run.about)[key]
+            points.append((model, run.pretraining, x, panel, *interval))
+    print(figures.save(figures.against(key, points), Path(cfg.out, f'{key}.png')))
 
 
-def points_of(cells, pretraining, lr, problems):
-    """Return points for figures.against. Of a task with several datasets, their average is shown."""
+def numbers_of(about, before=''):
+    """Return {name: number} of run.json, 'pretraining.tokens' of one in another object."""
+    numbers = {}
+    for name, value in about.items():
+        if isinstance(value, dict):
+            numbers |= numbers_of(value, f'{before}{name}.')
+        elif type(value) in (int, float):
+            numbers[before + name] = value
+    return numbers
+
+
+def number_in(runs, key):
+    """Return the whole name of a number in which runs differ: tokens is pretraining.tokens."""
+    values = {}     # {name: the numbers of all runs}
+    for run in runs:
+        for name, value in numbers_of(run.about).items():
+            values.setdefault(name, set()).add(value)
+    names = sorted(name for name in values if len(values[name]) > 1)
+    meant = [name for name in names if f'.{name}'.endswith(f'.{key}')]
+    if len(meant) != 1:
+        raise ValueError(f'figure {key}: which number of run.json? These runs differ in {", ".join(names)}')
+    return meant[0]
+
+
+def points_of(cells, problems):
+    """Return [(model, task, panel, mean, low, high)] of cells, in percent. Of a task with several datasets,
+    their average is shown."""
     points = []
     for (model, task, dataset), cell in cells.items():
         datasets = {key[2] for key in cells if key[1] == task}
@@ -1036,13 +1027,12 @@ def points_of(cells, pretraining, lr, problems):
             continue
         if (dataset == 'Average') != several:
             continue
-        about = pretraining[model] | {'finetuning_rate': lr}
         panel = f'{task} {dataset}'
         if cell.runs:
             panel += f', {cell.runs[0].metric}'
         if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
             cell = replace(cell, low=min(cell.scores.values()), high=max(cell.scores.values()))
-        points.append((model, about, panel, *in_percent(cell)))
+        points.append((model, task, panel, *in_percent(cell)))
     return points
 
 
@@ -1126,12 +1116,12 @@ def run_command(words, cfg, problems, found=None):
             table(cfg, problems, found)
         case ['compare', first, second]:
             compare(cfg, first, second, problems, found)
-        case ['figure', name]:
-            figure(cfg, name, problems, found)
+        case ['figure', key]:
+            figure(cfg, key, problems, found)
         case ['losses', *folders] if folders:
             losses(folders, cfg.out)
         case _:
-            raise ValueError('the command is table, compare A B, figure NAME, or losses FOLDERS; see --help')
+            raise ValueError('the command is table, compare A B, figure KEY, or losses FOLDERS; see --help')
 
 
 def warn(problems):

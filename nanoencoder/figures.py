@@ -23,15 +23,14 @@ OF_FURTHER_RUNS = ('#e69f00', '#88ccee', '#882255', '#000000', '#332288')
 # of config.json: what seeds and starts of one run may differ in
 NOT_OF_A_RECIPE = {'name', 'row', 'seed', 'out', 'branch_from', 'corpus', 'corpus_meta', 'starts'}
 MARKERS = 'os^Dv*PX'
-AGAINST = {
-    'ratio': 'masking ratio, %',
-    'share': 'share of CLM, %',
-    'steps': 'pretraining steps',
-    'tokens': 'pretraining tokens',
-    'flops': 'pretraining FLOPs',
-    'cpt': 'continued steps',
-    'rate': 'learning rate of fine-tuning',
+LABELS = {      # of numbers of run.json; others have their name
+    'pretraining.mask_ratio': 'masking ratio',
+    'pretraining.step': 'pretraining steps',
+    'pretraining.tokens': 'pretraining tokens',
+    'pretraining.flops': 'pretraining FLOPs',
+    'settings.lr': 'learning rate of fine-tuning',
 }
+LENGTHS = ('pretraining.step', 'pretraining.tokens', 'pretraining.flops')
 
 
 def style_of(line):
@@ -116,45 +115,6 @@ def save(drawn, path):
     return path
 
 
-def place(name, about):
-    """Return (line, x) of a model in the figure `name`, or None where it has no place, such as a checkpoint
-    in the middle of a run, against the share of CLM.
-
-    about  its pretraining: 'phases', 'mask_ratio', 'step', 'flops', maybe 'repeat', 'tokens', 'family',
-           'continues', 'finetuning_rate'"""
-    objectives = [objective for objective, _ in about['phases']]
-    last = objectives[-1]
-    step = about['step']
-    repeat = about.get('repeat', 1)
-    total = repeat * sum(steps for _, steps in about['phases'])
-    line = line_of(objectives, about)
-
-    # every checkpoint has a place in these
-    if name == 'cpt':
-        return f'{about["continues"]}, then {last.upper()}', step
-    if name == 'steps':
-        return f'{line}, of {total:,} steps', step
-    if name == 'flops':
-        return f'{line}, of {total:,} steps', about['flops']
-    if name == 'rate' and about.get('finetuning_rate'):     # of published scores it is not known
-        return f'{line}, {step:,} steps', about['finetuning_rate']
-
-    # and only the last one of a run in these
-    if step != total:
-        return None
-    if name == 'tokens' and 'tokens' in about:      # a line of runs, by their length
-        return line, about['tokens']
-    if name == 'share':     # CLM alone is the end of the line of CLM and MLM
-        masked = [objective for objective in objectives if not OBJECTIVES[objective].causal]
-        mixed = line_of(['clm', *dict.fromkeys(masked or ['mlm'])], about)
-        causal = repeat * sum(steps for objective, steps in about['phases'] if OBJECTIVES[objective].causal)
-        return f'{mixed}, {step:,} steps', 100 * causal / step
-    if name == 'ratio' and OBJECTIVES[last].uses_ratio:
-        line = line_of(objectives, about, with_ratio=False)     # the ratio is x
-        return f'{line}, {step:,} steps', 100 * about['mask_ratio']
-    return None
-
-
 def line_of(objectives, about, with_ratio=True):
     """Return the name of a line: '610m CLM then MLM 40%', or 'CLM and MLM 40% in turn' of repeated phases."""
     names = []
@@ -169,28 +129,58 @@ def line_of(objectives, about, with_ratio=True):
     return f'{about.get("family", "")} {words}'.strip()
 
 
-def against(name, points):
-    """Draw scores against pretraining: a line for each family of models.
+def total_steps(about):
+    """Return how many steps a pretraining has at its end."""
+    return about.get('repeat', 1) * sum(steps for _, steps in about['phases'])
 
-    points  [(model, its pretraining, panel, mean, low, high)], in percent"""
+
+def line_of_model(model, about, key, is_by_run):
+    """Return the name of a model's line in a figure against `key`, or None if the number means nothing there.
+
+    about      its pretraining, as run.json has it; {} of other people's encoders
+    is_by_run  whether the checkpoints of a run are a line; else runs of different lengths are one"""
+    if not about:
+        return model
+    objectives = [objective for objective, _ in about['phases']]
+    is_ratio = key == 'pretraining.mask_ratio'
+    if is_ratio and not any(OBJECTIVES[objective].uses_ratio for objective in objectives):
+        return None
+    words = line_of(objectives, about, with_ratio=not is_ratio)
+    if about.get('continues'):
+        words = f'{about["continues"]}, then {words}'
+    if key not in LENGTHS:
+        words += f', {about["step"]:,} steps'
+    elif is_by_run:
+        words += f', of {total_steps(about):,} steps'
+    return words + suffix_of(model)
+
+
+def suffix_of(model):
+    """Return what a line says of a model <name>+<variant> or <name>-probe."""
+    _, plus, variant = model.partition('+')
+    if plus:
+        return f', {variant}'
+    return ', probe' if model.endswith('-probe') else ''
+
+
+def against(key, points):
+    """Draw scores against a number of run.json: a line for each recipe.
+
+    points  [(model, its pretraining, x, panel, mean, low, high)], in percent"""
+    is_by_run = any(about and about['step'] < total_steps(about) for _, about, *_ in points)
     placed = []
-    for model, about, panel, *interval in points:
-        point = place(name, about)
-        if not point or bool(about.get('continues')) != (name == 'cpt'):
-            continue
-        line, x = point
-        _, plus, variant = model.partition('+')     # or <model>-probe
-        if plus:
-            line += f', {variant}'
-        elif model.endswith('-probe'):
-            line += ', probe'
-        placed.append((panel, line, x, *interval))
-    scale = 'linear' if name in ('ratio', 'share', 'cpt') else 'log'
-    drawn = curves(placed, AGAINST[name], scale)
-    if name == 'rate':
-        rates = sorted({x for _, _, x, *_ in placed})
+    for model, about, x, panel, *interval in points:
+        line = line_of_model(model, about, key, is_by_run)
+        if line:
+            placed.append((panel, line, x, *interval))
+    xs = sorted({x for _, _, x, *_ in placed})
+    scale = 'linear'
+    if xs and 0 < 4 * xs[0] <= xs[-1]:
+        scale = 'log'
+    drawn = curves(placed, LABELS.get(key, key), scale)
+    if key == 'settings.lr':
         for ax in drawn.axes:
-            ax.set_xticks(rates, [f'{rate:.0e}' for rate in rates])
+            ax.set_xticks(xs, [f'{rate:.0e}' for rate in xs])
             ax.minorticks_off()
     return drawn
 

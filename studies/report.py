@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 import evaluate
 from data import OBJECTIVES
 from evaluate import markdown, p_value, seeds_half, shown
-from nanoencoder import paper
 from nanoencoder.figures import save
 from nanoencoder.files import read_json, whole
 from nanoencoder.predictions import lr_text
 from nanoencoder.settings import run_main
 from studies import figures, losses, packs
+from studies.paper import published
 from studies.study import Contrast, check_recorded, load
 
 # Pretrainings that a verdict takes, by the rules of a study. Of simulated pages with seven contrasts of equal
@@ -297,14 +297,14 @@ def weights_in_words(weights):
 
 def papers_points(claim, tasks):
     """Write what the paper's tables say of a claim: 'TC +0.9, IR +0.3', means over its differences."""
-    published = paper.numbers()
+    numbers = published.numbers()
     texts = []
     for task in tasks:
         differences = []
         for first, second, of_tasks in claim.get('differences', ()):
             if task in of_tasks:
-                of_first, _ = published[first, task, 'Average']
-                of_second, _ = published[second, task, 'Average']
+                of_first, _ = numbers[first, task, 'Average']
+                of_second, _ = numbers[second, task, 'Average']
                 differences.append(of_first - of_second)
         if differences:
             texts.append(f'{task} {statistics.fmean(differences):+.1f}')

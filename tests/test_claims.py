@@ -11,7 +11,7 @@ import yaml
 
 import recompute
 from conftest import ROOT
-from nanoencoder import paper
+from studies.paper import published
 
 
 def words_of(page):
@@ -247,7 +247,7 @@ def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
 def test_the_papers_mlm_needs_twice_the_steps():
     """By its own tables: interpolated between checkpoints, linearly in the logarithm of steps."""
     steps = [1000, 2000, 5000, 10000, 20000, 40000]
-    numbers = paper.numbers()
+    numbers = published.numbers()
 
     def curve(arm, task, dataset):
         return [numbers[f'610m-{arm}-42k-{step}', task, dataset][0] for step in steps]

@@ -36,7 +36,7 @@ from conftest import (
 )
 from data import Corpus, validation_batches
 from nanoencoder import figures, metrics
-from nanoencoder.predictions import SCORED, write_run
+from nanoencoder.predictions import SCORED, find_folders, rate_and_seed, write_run
 from nanoencoder.tasks import retrieval
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
@@ -715,16 +715,6 @@ def test_tables_and_comparisons(predictions):
     assert 'nan' not in compared
 
 
-def test_the_papers_numbers_beside_and_by_themselves(predictions):
-    assert '90.00 (0.30)' in told(predictions / 'none', 'table', '--published')
-    mixed = run_script(*asked(predictions, 'table', '--published'))
-    assert '90.00 (0.30)' in mixed.stdout
-    assert 'good' not in mixed.stdout
-    assert 'stand alone' in mixed.stderr
-    write(predictions / '210m-clm-42k/SC/sst2', answers(90))
-    assert '90.00 (one seed) / ' in told(predictions, 'table', '--published', '--protocol=paper')
-
-
 def others(folder, capsys, **settings):
     """{(task, metric): (its mean as it is written, seeds)} of one model, as `table --others` prints it."""
     cfg = evaluate.Settings(predictions=str(folder), resamples=100, others=True, format='csv', **settings)
@@ -816,7 +806,6 @@ def test_further_scores_by_hand(tmp_path, capsys):
     (['table', '--others', '--split=both'], '--others shows standard scores of one split'),
     (['table', '--protocol=paper', '--split=both'], 'scores test alone'),
     (['table', '--predictions=nowhere'], 'nowhere: no runs there'),
-    (['figure', 'pie'], 'figure is one of'),
     (['losses', 'nowhere'], 'nowhere/config.json: No such file')])
 def test_bad_commands_get_one_line(words, part):
     refused_line(part, 'evaluate.py', *words)
@@ -824,12 +813,6 @@ def test_bad_commands_get_one_line(words, part):
 
 # ---------------------------------------------------------------------------
 # Figures
-@pytest.mark.parametrize('name', ['ratio', 'share', 'steps', 'flops', 'cpt'])
-def test_figures_of_the_papers_numbers(name, tmp_path):
-    ran('evaluate.py', 'figure', name, '--published', f'--out={tmp_path}')
-    assert (tmp_path / f'{name}.png').stat().st_size > 5_000
-
-
 def test_a_figure_of_rates_has_a_score_at_each_rate(predictions, monkeypatch):
     """Of two seeds their range, and not an interval."""
     drawn = []
@@ -837,8 +820,10 @@ def test_a_figure_of_rates_has_a_score_at_each_rate(predictions, monkeypatch):
     shutil.rmtree(predictions / 'poor')
     for path in predictions.rglob('*_sd2'):
         shutil.rmtree(path)
-    change(predictions, pretraining=PAST)
-    evaluate.figure(evaluate.Settings(predictions=str(predictions), resamples=100), 'rate', [])
+    for folder in find_folders(predictions):
+        lr, seed = rate_and_seed(folder)
+        change(folder, pretraining=PAST, settings={'lr': lr, 'seed': seed})
+    evaluate.figure(evaluate.Settings(predictions=str(predictions), resamples=100), 'lr', [])
     ax, = drawn[0].axes
     bars, = ax.containers
     line, _, (segments,) = bars.lines
@@ -883,23 +868,39 @@ def test_runs_that_would_look_alike_get_colours_of_their_own():
     assert colours == [mlm20[0], mlm40[0], clm[0]]
 
 
-def test_figures_know_phases_that_are_run_through_again():
-    about = {
-        'phases': [('clm', 1), ('mlm', 3)],
-        'repeat': 100,
-        'mask_ratio': 0.4,
-        'step': 400,
-        'flops': 1.0,
-        'tokens': 800,
-    }
-    for name, wanted in {'share': 25, 'ratio': 40, 'steps': 400}.items():
-        _, x = figures.place(name, about)
-        assert x == wanted, name
-    assert figures.place('tokens', about) == ('CLM and MLM 40% in turn', 800)
-    assert figures.place('share', about | {'step': 4}) is None  # not at its end
-    drawn = figures.against('ratio', [('m+causal', about, 'SC', 50, 40, 60)])
-    words, = drawn.legends[0].texts
-    assert words.get_text() == 'CLM and MLM in turn, 400 steps, causal'
+def test_a_figure_is_of_any_number_in_which_runs_differ(predictions, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, 'save', lambda figure, path: drawn.append(figure))
+    cfg = evaluate.Settings(predictions=str(predictions), resamples=100)
+    for model, tokens in {'poor': 800, 'good': 8_000}.items():
+        change(predictions / model, pretraining=PAST | {'tokens': tokens}, sizes={'hidden_size': tokens / 8})
+    evaluate.figure(cfg, 'tokens', [])
+    evaluate.figure(cfg, 'sizes.hidden_size', [])
+    for figure, xs in zip(drawn, ([800, 8_000], [100, 1_000])):
+        bars, = figure.axes[0].containers
+        assert bars.lines[0].get_xdata().tolist() == xs
+    labels = [figure.axes[0].get_xlabel() for figure in drawn]
+    assert labels == ['pretraining tokens', 'sizes.hidden_size']
+    for key in ('pie', 'step'):     # no number, and one that is the same everywhere
+        with pytest.raises(ValueError, match=f'figure {key}: which .*pretraining.tokens, sizes.hidden_size'):
+            evaluate.figure(cfg, key, [])
+
+
+def test_lines_of_a_figure_are_recipes():
+    about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400}
+    early = about | {'step': 100}
+    words = 'CLM and MLM 40% in turn'
+    cases = [
+        ('m', about, 'pretraining.tokens', False, words),   # of any length
+        ('m', early, 'pretraining.tokens', True, f'{words}, of 400 steps'),
+        ('m', early, 'settings.lr', True, f'{words}, 100 steps'),
+        ('m', about | {'continues': 'llama'}, 'pretraining.step', False, f'llama, then {words}'),
+        ('m+causal', about, 'pretraining.mask_ratio', False, 'CLM and MLM in turn, 400 steps, causal'),
+        ('m-probe', about, 'pretraining.step', False, f'{words}, probe'),
+        ('m', about | {'phases': [('clm', 400)]}, 'pretraining.mask_ratio', False, None),
+        ('bert', {}, 'settings.lr', False, 'bert')]
+    for *case, line in cases:
+        assert figures.line_of_model(*case) == line
 
 
 # ---------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from nanoencoder.processes import World
 from nanoencoder.settings import leaves, parse, split_words
 from nanoencoder.tasks.kind import Example, framed
 from studies import beside, run
+from studies.paper import results
 from test_data import ROWS
 
 README = ROOT / 'README.md'
@@ -55,6 +56,7 @@ OTHERS = {
     'studies/run.py': None,
     'studies/beside.py': beside.Settings,
     'studies/packs.py': evaluate.Settings,
+    'studies/paper/results.py': results.Settings,
     'studies/report.py': None,
     'studies/losses.py': None,
     'studies/layers.py': None,

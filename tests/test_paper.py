@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from conftest import ROOT, ran, refused_line, run_script
-from nanoencoder import paper
 from nanoencoder.files import read_json
 from studies import report
+from studies.paper import published, results
 
 
 def test_the_papers_cells_from_its_own_runs(tmp_path):
@@ -28,7 +28,7 @@ def test_the_papers_cells_from_its_own_runs(tmp_path):
     assert len(cells) == 5
     assert ('210m-clm-42k', 'SC', 'Average') in cells
     for key, (mean, high) in cells.items():
-        assert paper.published(*key, cells) == (round(mean, 2), round(high - mean, 2)), key
+        assert published.cell(*key, cells) == (round(mean, 2), round(high - mean, 2)), key
 
 
 def write_results(folder, scores):
@@ -51,8 +51,39 @@ def test_results_of_the_authors_are_read_and_never_written(tmp_path):
     refused_line('lacks "score" or "scores_i" of test', 'studies.paper.results', tmp_path, 'table')
 
 
+def test_the_papers_numbers_by_themselves_and_beside(tmp_path):
+    shown = ran('studies.paper.results', 'table', '--published').stdout
+    assert '90.00 (0.30)' in shown
+    scores = {'score': 0.9, 'scores_i': [0.5]}
+    for model in ('210m-clm-42k', 'ours'):
+        write_results(tmp_path / model / 'SC/sst2/lr1e-04_sd0', {'validation': scores, 'test': scores})
+    shown = ran('studies.paper.results', tmp_path, 'table', '--published').stdout
+    assert shown.count('90.00 (one seed)') == 2
+    assert shown.count('90.00 (one seed) / ') == 1
+
+
+@pytest.mark.parametrize('name', ['ratio', 'share', 'steps', 'flops', 'cpt'])
+def test_figures_of_the_papers_numbers(name, tmp_path):
+    ran('studies.paper.results', 'figure', name, '--published', f'--out={tmp_path}')
+    assert (tmp_path / f'{name}.png').stat().st_size > 5_000
+
+
+def test_the_papers_figures_know_phases_that_are_run_through_again():
+    about = {'phases': [('clm', 1), ('mlm', 3)], 'repeat': 100, 'mask_ratio': 0.4, 'step': 400, 'flops': 1.0}
+    for name, wanted in {'share': 25, 'ratio': 40, 'steps': 400}.items():
+        _, x = results.place(name, about, None)
+        assert x == wanted, name
+    assert results.place('share', about | {'step': 4}, None) is None  # not at its end
+    assert results.place('cpt', about, None) is None
+
+
+def test_other_commands_of_the_paper_get_one_line():
+    refused_line('figure is one of ratio', 'studies.paper.results', 'figure', 'pie')
+    refused_line('the command is table', 'studies.paper.results')
+
+
 def test_averages_and_the_numbers_beside_a_claim_are_the_papers():
-    numbers = paper.numbers()
+    numbers = published.numbers()
     datasets = {}   # {(model, task): means}
     for (model, task, dataset), (mean, _) in numbers.items():
         if dataset != 'Average':

@@ -49,12 +49,13 @@ from conftest import (
     write_log,
 )
 from model import parameter_groups
-from nanoencoder import files, huggingface, optimizers, paper
+from nanoencoder import files, huggingface, optimizers
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
 from nanoencoder.processes import World, choose_flash_attention, processes, stop_signals
 from nanoencoder.settings import build, flat, parse
 from studies import study
+from studies.paper import published
 
 TURNS = (('clm', 1), ('mlm', 1), ('mdlm', 3))  # run through again and again: objectives alternate
 NO_SCHEDULE = dict(warmup_steps=0, decay_steps=0)
@@ -302,7 +303,7 @@ def test_the_papers_38_runs(corpus):
     assert len(branched) == 17
     assert sum(branched) == 130_000
 
-    for name, about in paper.models().items():      # configs/paper/models.csv says the same of them
+    for name, about in published.models().items():      # configs/paper/models.csv says the same of them
         row, step = papers.models[name]
         assert about['step'] == step
         assert about['phases'] == json.loads(json.dumps(runs[row].phases))

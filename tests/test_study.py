@@ -15,13 +15,13 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT, SMALL, edit, log_lines, refused, run_script, write_log
-from nanoencoder import paper
 from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
 from nanoencoder.predictions import find_folders
 from nanoencoder.settings import read
 from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
 from studies import hold_out, run, study
+from studies.paper import published
 from test_evaluate import answers, write as write_predictions
 from test_finetune import data_of, toy  # noqa: F401
 
@@ -125,7 +125,7 @@ def test_the_papers_study_has_its_models_and_scores():
     counts = [(len(task.models) * len(task.lrs) * 5, len(task.datasets)) for task in whole.finetunings]
     assert sum(runs for runs, _ in counts) == 15_000
     assert sum(runs * sets for runs, sets in counts) == 18_000
-    assert {*paper.models()} == {*whole.models} - {'untrained'} == {*whole.finetunings[0].models}
+    assert {*published.models()} == {*whole.models} - {'untrained'} == {*whole.finetunings[0].models}
 
 
 @pytest.mark.parametrize('name', [path.parent.name for path in sorted(ROOT.glob('studies/*/losses.csv'))])

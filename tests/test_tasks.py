@@ -15,13 +15,14 @@ import tokenizers
 
 import finetune
 from conftest import LLAMA3, ROOT, jsonl, refused, refused_line, replace
-from nanoencoder import metrics, paper, settings as configs, tasks
+from nanoencoder import metrics, settings as configs, tasks
 from nanoencoder.predictions import json_lines
 from nanoencoder.tables import Field
 from nanoencoder.tasks import retrieval
 from nanoencoder.tasks.files import read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
+from studies.paper import published
 from test_tokenizer import DOCS, TOKENIZER, changed
 
 
@@ -220,8 +221,8 @@ def test_every_config_of_a_task_opens_and_a_missing_hub_is_a_line():
     names = [path.stem for path in (ROOT / 'configs/tasks').glob('*.py')]
     datasets = [tasks.kind_of(task(name)).task.dataset for name in names]
     assert len({*datasets}) == len(datasets)    # scores of one dataset stand in one column
-    published = {dataset for *_, dataset in paper.numbers()}
-    assert {task(name).dataset for name in PAPER.split()} <= published
+    of_paper = {dataset for *_, dataset in published.numbers()}
+    assert {task(name).dataset for name in PAPER.split()} <= of_paper
     refused_line('nyu-mll/glue.*--data takes', 'finetune.py', 'configs/tasks/sst2.py', '--look')
 
 

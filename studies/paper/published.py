@@ -1,11 +1,11 @@
-"""What the paper published: numbers, models."""
+"""What the paper published: the models and the tables of its appendix C, from configs/paper."""
 import csv
 import functools
 import json
 from pathlib import Path
 
 OURS = {'mnli': 'mnli_m'}   # {the authors' folder: our name}
-FOLDER = Path(__file__).parents[1] / 'configs/paper'
+FOLDER = Path(__file__).parents[2] / 'configs/paper'
 
 
 def rows_of(name):
@@ -36,7 +36,7 @@ def numbers():
     return numbers
 
 
-def published(model, task, dataset, keys):
+def cell(model, task, dataset, keys):
     """Return (mean, half of the interval) in percent, or None. An average has one if `keys`, which are
     (model, task, dataset), have the same datasets as the paper."""
     if dataset == 'Average':
