@@ -1,10 +1,14 @@
+import dataclasses
+import fnmatch
 import functools
 import gc
 import importlib
 import io
+import itertools
 import json
 import multiprocessing
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -27,7 +31,7 @@ import pretrain
 from examples import embedded_docs
 from nanoencoder import files, prepare
 from nanoencoder.files import json_lines, write_json
-from nanoencoder.settings import build, flat, run_main
+from nanoencoder.settings import build, flat, parse, run_main
 from studies.hold_out import read_rows
 
 
@@ -115,6 +119,8 @@ class Script(FORKS.Process):
         return result
 
 
+# [(row of a step, stretch of the corpus)]
+ROWS = [(i, i % 40) for i in range(300)]
 # of what is exported: EuroBERT, and with norms of q and k Qwen3
 as_eurobert_and_as_qwen3 = pytest.mark.parametrize('qk_norm', [False, True])
 
@@ -294,3 +300,113 @@ def one_line_error(result, words):
     line, = (line for line in result.stderr.splitlines() if line.startswith('error: '))
     assert result.stderr.strip().endswith(line), result.stderr
     assert re.search(words, line), (words, line)
+
+
+@pytest.fixture(scope='session')
+def checkpoint(tmp_path_factory):
+    """The folder of a small model with random weights."""
+    from toys import random_model
+    return random_model(tmp_path_factory.mktemp('model') / 'random', tie_word_embeddings=False)
+
+
+@pytest.fixture(scope='session')
+def toy(tmp_path_factory):
+    """{kind: command line} of the four tasks."""
+    from toys import KINDS, rows_of_a_word, write_retrieval
+    draw = random.Random(0)
+    folder = tmp_path_factory.mktemp('toy')
+    for split, count in {'train': 160, 'validation': 40, 'test': 40}.items():
+        rows = [rows_of_a_word(draw, k) for k in range(count)]
+        for kind in rows[0]:
+            jsonl(folder / kind / f'{split}.jsonl', [row[kind] for row in rows])
+    write_retrieval(draw, folder / 'IR')
+    lines = {kind: [f'--kind={kind}', '--dataset=toy', f'--data={folder / kind}', '--steps=30', '--lr=3e-3',
+                    '--device=cpu'] for kind in (*KINDS, 'ML')}
+    lines['QA'].append('--template={question} {context}')
+    return lines
+
+
+@pytest.fixture
+def command(toy, checkpoint, tmp_path):
+    """A function: the command line that fine-tunes the small model on the toy task of a kind, or does what
+    `more` says, without the settings that are not of that."""
+    from toys import merge
+
+    def words(kind, *more):
+        without = ()
+        if '--grid' in more:
+            without = '--lr='
+        if '--probe' in more:
+            without = '--lr=', '--steps='
+        task = [word for word in toy[kind] if not word.startswith(without)]
+        return merge(['finetune.py', *task], f'--model={checkpoint}', f'--predictions={tmp_path}/p', *more)
+    return words
+
+
+@pytest.fixture
+def prepared(command, checkpoint):
+    """A function: (cfg, base, data) of a fine-tuning that can begin, by settings with some changed."""
+    import finetune
+
+    def prepare(kind, model=checkpoint, **changes):
+        _, *words = command(kind, f'--model={model}')
+        cfg, _ = parse(finetune.Settings, words)
+        cfg, base, (data,) = finetune.prepare(dataclasses.replace(cfg, **changes))
+        return cfg, base, data
+    return prepare
+
+
+@pytest.fixture(scope='session')
+def folders(tmp_path_factory):
+    """{family: a folder of random weights}, all made by transformers."""
+    from peer_folders import FAMILIES, TRAINED, another, byte_level, small_config, word_pieces
+    made = tmp_path_factory.mktemp('peers')
+    for family in FAMILIES:
+        trained = word_pieces() if family == 'bert' else byte_level()
+        if family in TRAINED:
+            trained = TRAINED[family]().train_new_from_iterator(texts()[:60], 800)
+        config = small_config(family)
+        config.pad_token_id = trained.pad_token_id
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            another(config)(made / family)
+        trained.save_pretrained(made / family)
+    return {family: made / family for family in FAMILIES}
+
+
+@pytest.fixture
+def hub(folders, tmp_path, monkeypatch):
+    """(a folder of repositories, the revision and the patterns of each download from it). acme/mini is BERT,
+    whose revision is always the commit aaaa."""
+    shutil.copytree(folders['bert'], tmp_path / 'hub/acme/mini')
+    asked = []
+
+    def snapshot_download(name, revision, allow_patterns):
+        asked.append((revision, [*allow_patterns]))
+        source = tmp_path / 'hub' / name
+        for path in source.rglob('*'):
+            inside = path.relative_to(source)
+            if path.is_file() and any(fnmatch.fnmatch(inside, pattern) for pattern in allow_patterns):
+                target = tmp_path / 'cache/aaaa' / inside
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
+        return str(tmp_path / 'cache/aaaa')
+    monkeypatch.setattr('huggingface_hub.snapshot_download', snapshot_download)
+    return tmp_path / 'hub', asked
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Two rows x three pretraining seeds x two fine-tuning seeds; and an untrained model."""
+    from answers import CLM, PAST, answers, write
+    folder = tmp_path / 'predictions'
+    for past, right in [(PAST | {'row': 'mlm'}, 60), (CLM, 80)]:
+        for seed, k in itertools.product(range(3), range(2)):
+            number = 10 * seed + k
+            write(folder / f'{past["row"]}-s{seed}/SC/toy', answers(right + seed - k), f'lr1e-04_sd{number}',
+                  settings={'steps': 5}, pretraining=past | {'seed': seed},
+                  checkpoint=f'{past["row"]} {seed}', tokenizer='k' * 64, sizes={'layers': 2},
+                  training_data='t' * 64,
+                  grid=[[1e-4], [10 * seed, 10 * seed + 1]])
+    write(folder / 'untrained/SC/toy', answers(50))
+    return folder

@@ -13,17 +13,13 @@ import finetune
 from conftest import as_eurobert_and_as_qwen3, assert_near, run_process
 from nanoencoder.huggingface import open_checkpoint
 from test_finetune import (  # noqa: F401 these open what is exported, too
-    checkpoint,
-    command,
-    prepared,
-    random_model,
     test_a_step_equals_transformers_and_torch,
     test_sentence_transformers_gives_our_vectors,
-    toy,
     train_and_save,
 )
 from test_huggingface import test_logits_are_those_of_transformers  # noqa: F401
 from test_tokenizer import test_saved_tokenizers_give_our_ids_in_transformers  # noqa: F401
+from toys import random_model
 
 MASKED = 'The function returns <|mask|> of <|mask|>.'
 

@@ -25,12 +25,12 @@ from conftest import (
 )
 from data import OBJECTIVES, Corpus, read_step
 from examples import continue_encoder
+from hub_folders import rewrite
 from nanoencoder import files, prepare
 from nanoencoder.settings import parse
 from nanoencoder.tokenizer import load_tokenizer
-from test_huggingface import rewrite
-from test_pages import run_block
-from test_peers import byte_level, folders, hub, opened, small_config, word_pieces  # noqa: F401
+from peer_folders import byte_level, opened, small_config, word_pieces
+from recipes import run_block
 
 SCRIPT = 'examples.continue_encoder'
 
@@ -207,7 +207,7 @@ def test_what_came_with_the_encoder_is_written_as_it_was_read(sentence_encoder, 
     assert (tmp_path / 'out/again/4/README.md').read_bytes() == card + b'and mine'
 
 
-def test_modules_come_from_the_hub_with_their_folders(sentence_encoder, hub, words, tmp_path):  # noqa: F811
+def test_modules_come_from_the_hub_with_their_folders(sentence_encoder, hub, words, tmp_path):
     repositories, asked = hub
     shutil.copytree(sentence_encoder, repositories / 'acme/sentences')
     result = ran(SCRIPT, *words('bert', steps=2, weights_from='acme/sentences@v1'))

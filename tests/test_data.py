@@ -7,10 +7,8 @@ import pytest
 from scipy import stats
 
 import data
-from conftest import flip, refused, refused_line, replace, run_script
+from conftest import ROWS, flip, refused, refused_line, replace, run_script
 from nanoencoder.files import write_json
-
-ROWS = [(i, i % 40) for i in range(300)]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 import csv
 import dataclasses
 import functools
-import itertools
 import random
 import re
 import shutil
@@ -21,6 +20,7 @@ from scipy import stats
 
 import evaluate
 import simulation
+from answers import CLM, PAST, answers, asked, told, write
 from conftest import (
     change,
     copy_program,
@@ -36,7 +36,7 @@ from conftest import (
 )
 from data import Corpus, validation_batches
 from nanoencoder import figures, metrics
-from nanoencoder.predictions import SCORED, find_folders, rate_and_seed, write_run
+from nanoencoder.predictions import SCORED, find_folders, rate_and_seed
 from nanoencoder.tasks import retrieval
 
 LABELS = ['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC']
@@ -500,20 +500,6 @@ def test_coverage(metric, seeds, spread, n, each):
 
 # ---------------------------------------------------------------------------
 # Run folders
-def answers(right, count=100):
-    """So many right answers, the first ones."""
-    rows = []
-    for k in range(count):
-        pred = 'yes' if k < right else 'no'
-        rows.append({'id': k, 'gold': 'yes', 'pred': pred})
-    return rows
-
-
-def write(folder, rows, name='lr1e-04_sd0', **about):
-    about = {'method': 'fine-tuned', 'weights': 'fp32', 'data': 'd' * 64, 'settings': {}} | about
-    if not isinstance(rows, dict):
-        rows = dict.fromkeys(SCORED, rows)
-    write_run(folder / name, about, rows)
 
 
 @pytest.fixture
@@ -525,37 +511,6 @@ def predictions(tmp_path):
             write(folder / f'{model}/SC/toy', answers(right + seed), f'lr1e-04_sd{seed}')
             write(folder / f'{model}/SC/toy', answers(right - 20 * seed), f'lr1e-03_sd{seed}')
     return folder
-
-
-PAST = {'phases': [['mlm', 6]], 'mask_ratio': 0.4, 'step': 6, 'flops': 1.0, 'continues': '',
-        'fixed': {'lr': 1}}
-CLM = PAST | {'phases': [['clm', 6]], 'row': 'clm'}
-
-
-@pytest.fixture
-def rows(tmp_path):
-    """Two rows x three pretraining seeds x two fine-tuning seeds; and an untrained model."""
-    folder = tmp_path / 'predictions'
-    for past, right in [(PAST | {'row': 'mlm'}, 60), (CLM, 80)]:
-        for seed, k in itertools.product(range(3), range(2)):
-            number = 10 * seed + k
-            write(folder / f'{past["row"]}-s{seed}/SC/toy', answers(right + seed - k), f'lr1e-04_sd{number}',
-                  settings={'steps': 5}, pretraining=past | {'seed': seed},
-                  checkpoint=f'{past["row"]} {seed}', tokenizer='k' * 64, sizes={'layers': 2},
-                  training_data='t' * 64,
-                  grid=[[1e-4], [10 * seed, 10 * seed + 1]])
-    write(folder / 'untrained/SC/toy', answers(50))
-    return folder
-
-
-def asked(folder, *words):
-    """A command line of evaluate.py"""
-    return 'evaluate.py', *words, f'--predictions={folder}', '--resamples=500', f'--out={folder}'
-
-
-def told(folder, *words):
-    """What a command, which ends well, prints."""
-    return ran(*asked(folder, *words)).stdout
 
 
 def means(printed):

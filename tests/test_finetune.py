@@ -1,7 +1,6 @@
 """Fine-tuning: heads against transformers, losses by hand, packing that changes nothing, killed grids."""
 import dataclasses
 import errno
-import itertools
 import json
 import random
 import re
@@ -31,132 +30,16 @@ from conftest import (
     ran,
     read_rows,
     refused_line,
-    small_run,
     torch_adamw,
     torchrun,
 )
-from model import Model
-from nanoencoder import files, huggingface, settings as configs, tasks
+from nanoencoder import files, huggingface, tasks
 from nanoencoder.predictions import SCORED, read_predictions
 from nanoencoder.tasks import models, questions
 from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tokenizer import Tokenizer
-from test_tasks import TAGGING, examples_of
-from test_tokenizer import TOKENIZER
-
-KINDS = 'SC', 'TC', 'QA', 'IR'
-FILLER = 'array axis return value input shape index type number list of the a is in'.split()
-
-
-# ---------------------------------------------------------------------------
-# A small model, four tasks that a word decides, and commands
-
-
-def random_model(folder, tie_word_embeddings=True, **sizes):
-    """A checkpoint of a small model with random weights."""
-    cfg = small_run(tie_word_embeddings=tie_word_embeddings, **sizes)
-    model = Model(cfg.model)
-    bench.initialise(model, seed=1)
-    folder.mkdir()
-    huggingface.save(folder, model.sizes, 128, TOKENIZER.ids, dict(model.named_parameters()))
-    TOKENIZER.save(folder)
-    return folder
-
-
-@pytest.fixture(scope='session')
-def checkpoint(tmp_path_factory):
-    return random_model(tmp_path_factory.mktemp('model') / 'random', tie_word_embeddings=False)
-
-
-def sentence(draw, *words):
-    """Filler with these words somewhere in it."""
-    text = draw.choices(FILLER, k=draw.randint(3, 20))
-    for word in words:
-        text.insert(draw.randint(0, len(text)), word)
-    return text
-
-
-def rows_of_a_word(draw, k):
-    """{kind: a row}: the colour is the label, the city is the entity and the answer, if there is one.
-    A text of several labels has either colour, both or none."""
-    colour = draw.choice(('red', 'blue'))
-    city = draw.choice(('Rome', 'Paris', 'Oslo'))
-    words = sentence(draw, city)
-    context = ' '.join(words)
-    answers = {'text': [city], 'answer_start': [context.index(city)]}
-    if k % 4 == 0:
-        context = ' '.join(sentence(draw))
-        answers = {'text': [], 'answer_start': []}
-    colours = [[], ['red'], ['blue'], ['blue', 'red']][k % 4]
-    return {
-        'SC': {'id': k, 'text': ' '.join(sentence(draw, colour)), 'label': colour},
-        'TC': {'id': k, 'tokens': words, 'tags': ['B-LOC' if word == city else 'O' for word in words]},
-        'QA': {'id': str(k), 'question': 'Which city?', 'context': context, 'answers': answers},
-        'ML': {'id': k, 'text': ' '.join([*colours, *words]), 'label': colours}}
-
-
-def write_retrieval(draw, folder):
-    """A text finds the document that is about it."""
-    trained = [' '.join(draw.choices(FILLER, k=3)) for _ in range(600)]
-    held = [
-        ' '.join(words)
-        for words in itertools.product(FILLER[:6], FILLER[6:10], ('Rome', 'Oslo'))]
-    for split, texts in {'train': trained, 'validation': held[:24], 'test': held[24:]}.items():
-        jsonl(folder / f'{split}.jsonl', [
-            {'id': text, 'query': text, 'positive': f'about {text} and more'}
-            for text in texts])
-
-
-@pytest.fixture(scope='session')
-def toy(tmp_path_factory):
-    """{kind: command line} of the four tasks."""
-    draw = random.Random(0)
-    folder = tmp_path_factory.mktemp('toy')
-    for split, count in {'train': 160, 'validation': 40, 'test': 40}.items():
-        rows = [rows_of_a_word(draw, k) for k in range(count)]
-        for kind in rows[0]:
-            jsonl(folder / kind / f'{split}.jsonl', [row[kind] for row in rows])
-    write_retrieval(draw, folder / 'IR')
-    lines = {kind: [f'--kind={kind}', '--dataset=toy', f'--data={folder / kind}', '--steps=30', '--lr=3e-3',
-                    '--device=cpu'] for kind in (*KINDS, 'ML')}
-    lines['QA'].append('--template={question} {context}')
-    return lines
-
-
-def data_of(toy, kind):
-    return Path(toy[kind][2].removeprefix('--data='))
-
-
-def merge(words, *more):
-    """A command line in which what comes later wins."""
-    last = {word.split('=')[0]: word for word in (*words, *more)}
-    return list(last.values())
-
-
-@pytest.fixture
-def command(toy, checkpoint, tmp_path):
-    """A function: the command line that fine-tunes the small model on the toy task of a kind, or does what
-    `more` says, without the settings that are not of that."""
-    def words(kind, *more):
-        without = ()
-        if '--grid' in more:
-            without = '--lr='
-        if '--probe' in more:
-            without = '--lr=', '--steps='
-        task = [word for word in toy[kind] if not word.startswith(without)]
-        return merge(['finetune.py', *task], f'--model={checkpoint}', f'--predictions={tmp_path}/p', *more)
-    return words
-
-
-@pytest.fixture
-def prepared(command, checkpoint):
-    """A function: (cfg, base, data) of a fine-tuning that can begin, by settings with some changed."""
-    def prepare(kind, model=checkpoint, **changes):
-        _, *words = command(kind, f'--model={model}')
-        cfg, _ = configs.parse(finetune.Settings, words)
-        cfg, base, (data,) = finetune.prepare(dataclasses.replace(cfg, **changes))
-        return cfg, base, data
-    return prepare
+from tokenizer_files import TOKENIZER
+from toys import KINDS, TAGGING, data_of, examples_of, merge, random_model
 
 
 def train_and_save(cfg, base, data, folder):

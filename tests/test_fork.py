@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from conftest import ROOT, edit
-from test_pages import BLOCKS, README
+from recipes import BLOCKS, README
 
 # The two tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, and runs of
 # the paper that are branches of longer ones

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, run_process
 from nanoencoder.metrics import METRICS
 from nanoencoder.settings import EXTRAS
-from test_pages import BLOCKS
+from recipes import BLOCKS
 from weigh import part_of, tokens_of_lines
 
 SCRIPTS = sorted(ROOT.glob('*.py'))

@@ -9,7 +9,6 @@ from conftest import assert_near, refused_line, run_script
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.tasks.kind import Example
 from studies import layers
-from test_finetune import checkpoint, toy  # noqa: F401
 
 
 def test_linear_cka_is_hsic_of_gram_matrices():

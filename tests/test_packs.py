@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from conftest import ROOT, ran, refused_line, write_log
+from answers import told
+from conftest import ROOT, change, ran, refused_line, write_log
 from nanoencoder.files import read_json, write_json
 from studies import losses, packs
-from test_evaluate import change, rows, told  # noqa: F401
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import evaluate
 import finetune
 import minimal_pairs
 import pretrain
-from conftest import ROOT, assert_near, log_lines, replace
+from conftest import ROOT, ROWS, assert_near, log_lines, replace
 from examples import baselines, continue_encoder, embedded_docs, wordnet
 from nanoencoder import files, metrics, optimizers, prepare, tasks
 from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
@@ -30,15 +30,10 @@ from nanoencoder.pretraining.checkpoint import name_of
 from nanoencoder.processes import World
 from nanoencoder.settings import leaves, parse, split_words
 from nanoencoder.tasks.kind import Example, framed
+from recipes import BLOCKS, README, run_block
 from studies import beside, run
 from studies.paper import results
-from test_data import ROWS
 
-README = ROOT / 'README.md'
-# {first line without its '# ': lines} of the fenced Python blocks of three pages
-RECIPES = ''.join((ROOT / page).read_text()
-                  for page in ('docs/hacking.md', 'docs/decoders.md', 'studies/README.md'))
-BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', RECIPES))
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'data.py': prepare,
@@ -69,13 +64,6 @@ OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # argume
 # of torchrun, bench.py and uv
 OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend',
                  'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude'}
-
-
-def run_block(title, module, **names):
-    """Execute a block of a page with the names of a module, and others. Returns all names."""
-    scope = vars(module) | names
-    exec(BLOCKS[title], scope)
-    return scope
 
 
 def lines_of(page):

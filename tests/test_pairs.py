@@ -11,13 +11,13 @@ import transformers
 
 from conftest import jsonl, ran, refused_line, run_script
 from data import OBJECTIVES
+from hub_folders import make, rewrite
 from minimal_pairs import words_or_characters
 from nanoencoder.metrics import both_scores
 from nanoencoder.predictions import read_predictions
 from nanoencoder.tokenizer import load_tokenizer
-from test_huggingface import make, rewrite
-from test_peers import word_pieces
-from test_tokenizer import TOKENIZER
+from peer_folders import word_pieces
+from tokenizer_files import TOKENIZER
 
 ROLES = dict(bos_token_id=4_093, eos_token_id=4_094, pad_token_id=4_094)
 WORDS = "the array unbelievably na\xefve \u6771\u4eac don't 12345 shape, (values) \U0001f642 an axis".split()

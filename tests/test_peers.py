@@ -1,5 +1,4 @@
 """Other people's encoders: transformers' own tokens, states and scores; our exports as peers; bad input."""
-import fnmatch
 import math
 import re
 import shutil
@@ -14,96 +13,24 @@ import transformers
 
 import finetune
 from conftest import assert_near, one_line_error, ran, refused, refused_line, run_script, texts
+from hub_folders import rewrite, with_tensor
 from nanoencoder import peers
 from nanoencoder.files import read_json, write_json, write_sealed
 from nanoencoder.tasks import retrieval, tagging
 from nanoencoder.tokenizer import load_tokenizer
-from test_finetune import KINDS, TOKENIZER, checkpoint, command, prepared, random_model, toy  # noqa: F401
-from test_huggingface import rewrite, with_tensor
-from test_tasks import QUESTIONS, examples_of
+from peer_folders import COMMON, FAMILIES, another, opened, small_config
+from tokenizer_files import TOKENIZER
+from toys import KINDS, QUESTIONS, examples_of, random_model
 
-ROWS = 900     # embeddings, a few more than tokens
-COMMON = dict(vocab_size=ROWS, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-              num_attention_heads=4, max_position_embeddings=130, pad_token_id=0)
-SMALL = COMMON | dict(dim=32, embedding_size=32, n_layers=2, n_heads=4, hidden_dim=48, emb_dim=32,
-                      entity_vocab_size=10, entity_emb_size=32, head_dim=8)
-OF_FAMILY = {   # as published models have it, where the library's own defaults differ
-    'deberta-v2': {'pos_att_type': ['p2c', 'c2p'], 'relative_attention': True},
-    'esm': {'token_dropout': True, 'mask_token_id': 3, 'position_embedding_type': 'rotary'},
-    'longformer': {'attention_window': [64, 64]}, 'xmod': {'default_language': 'en_XX'},
-    'modernbert': {'layer_types': ['full_attention', 'sliding_attention'], 'local_attention': 16},
-    'modernbert-decoder': {'layer_types': ['full_attention', 'sliding_attention']}}
-FAMILIES = 'bert', 'roberta', 'deberta-v2', 'modernbert'
 each_family = pytest.mark.parametrize('family', FAMILIES)
-TRAINED = {'roberta': transformers.RobertaTokenizer, 'deberta-v2': transformers.DebertaV2Tokenizer}
 TEXTS = ['', 'a', ' The  number of arrays ', 'the array of floats ' * 6, 'Rome, Paris',
          'e\u0301t\xe9 \u6771\u4eac \U0001f642 na\xefve\u00a0x\tand\nlines']
-
-
-def byte_level():
-    """A tokenizer of ModernBERT's kind: runs of spaces are tokens, and not special."""
-    core = tokenizers.Tokenizer(tokenizers.models.BPE())
-    core.normalizer = tokenizers.normalizers.NFC()
-    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = tokenizers.decoders.ByteLevel()
-    roles = {f'{name}_token': f'[{name.upper()}]' for name in ('unk', 'cls', 'sep', 'pad', 'mask')}
-    core.train_from_iterator(texts()[:60], tokenizers.trainers.BpeTrainer(
-        vocab_size=800, special_tokens=list(roles.values()),
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
-    core.add_tokens(['  ', '    '])
-    core.add_special_tokens(['<|endoftext|>'])      # which it has, and which ends nothing
-    core.post_processor = tokenizers.processors.TemplateProcessing(
-        single='[CLS] $A [SEP]', special_tokens=[('[CLS]', 1), ('[SEP]', 2)])
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, **roles)
-
-
-def word_pieces():
-    """BERT's, of letters and a few words. The library's trainer makes another one each time."""
-    pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'the', 'of', 'array', '##s']
-    for letter in sorted(set(''.join(texts()[:60]).lower())):
-        pieces += [letter, f'##{letter}']
-    distinct = dict.fromkeys(pieces)
-    return transformers.BertTokenizer({piece: i for i, piece in enumerate(distinct)})
-
-
-def small_config(family):
-    """transformers' config of a small model, with the sizes that its family knows."""
-    config = transformers.AutoConfig.for_model(family)
-    sizes = {name: value for name, value in SMALL.items() if name in dir(config)}
-    for name, value in (sizes | OF_FAMILY.get(family, {})).items():
-        setattr(config, name, value)
-    return config
-
-
-@pytest.fixture(scope='session')
-def folders(tmp_path_factory):
-    """{family: a folder of random weights}, all made by transformers."""
-    made = tmp_path_factory.mktemp('peers')
-    for family in FAMILIES:
-        trained = word_pieces() if family == 'bert' else byte_level()
-        if family in TRAINED:
-            trained = TRAINED[family]().train_new_from_iterator(texts()[:60], 800)
-        config = small_config(family)
-        config.pad_token_id = trained.pad_token_id
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            another(config)(made / family)
-        trained.save_pretrained(made / family)
-    return {family: made / family for family in FAMILIES}
 
 
 @pytest.fixture
 def bert(folders, tmp_path):
     """A copy of BERT's folder, to be changed."""
     return shutil.copytree(folders['bert'], tmp_path / 'bert')
-
-
-def another(config):
-    return lambda folder: transformers.AutoModel.from_config(config).save_pretrained(folder)
-
-
-def opened(folder):
-    return peers.open_peer(folder, read_json(folder / 'config.json'), str(folder))
 
 
 def judge(folder):
@@ -329,27 +256,6 @@ def test_minus_one_is_no_pad(bert):
 # On the hub: revisions, what is downloaded when, and what transformers must convert first
 
 
-@pytest.fixture
-def hub(folders, tmp_path, monkeypatch):
-    """(a folder of repositories, the revision and the patterns of each download from it). acme/mini is BERT,
-    whose revision is always the commit aaaa."""
-    shutil.copytree(folders['bert'], tmp_path / 'hub/acme/mini')
-    asked = []
-
-    def snapshot_download(name, revision, allow_patterns):
-        asked.append((revision, [*allow_patterns]))
-        source = tmp_path / 'hub' / name
-        for path in source.rglob('*'):
-            inside = path.relative_to(source)
-            if path.is_file() and any(fnmatch.fnmatch(inside, pattern) for pattern in allow_patterns):
-                target = tmp_path / 'cache/aaaa' / inside
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, target)
-        return str(tmp_path / 'cache/aaaa')
-    monkeypatch.setattr('huggingface_hub.snapshot_download', snapshot_download)
-    return tmp_path / 'hub', asked
-
-
 @pytest.mark.parametrize('revision, name', [
     ('', 'mini'), ('@v1', 'mini@v1'), ('@refs/pr/7', 'mini@refs-pr-7')])
 def test_a_revision_is_asked_for_and_its_commit_written_down(revision, name, hub, command, tmp_path):
@@ -524,7 +430,7 @@ def test_labels_do_not_need_an_encoders_own_vector(bert, command):
         ran(*command(kind, f'--model={bert}', *more))
 
 
-def test_without_transformers_only_ours_open(folders, command, monkeypatch):  # noqa: F811
+def test_without_transformers_only_ours_open(folders, command, monkeypatch):
     monkeypatch.setitem(sys.modules, 'transformers', None)
     refused_line(r'transformers: pip install "\.\[peers\]"', *command('SC', f'--model={folders["bert"]}'))
     ran(*command('SC', '--steps=1'))

@@ -13,11 +13,11 @@ import pytest
 from pytest import approx
 
 import evaluate
+from answers import write
 from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import json_lines, read_json, sha256, write_json
 from studies import report
 from studies.study import Contrast, load
-from test_evaluate import write
 
 
 def verdict(rule, mean, p, seeds=6, rules=2):

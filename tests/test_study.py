@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from answers import answers, write as write_predictions
 from conftest import ROOT, SMALL, edit, log_lines, refused, run_script, write_log
 from nanoencoder.files import json_lines, saved_steps, write_json, write_sealed
 from nanoencoder.predictions import find_folders
@@ -22,8 +23,7 @@ from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
 from studies import hold_out, run, study
 from studies.paper import published
-from test_evaluate import answers, write as write_predictions
-from test_finetune import data_of, toy  # noqa: F401
+from toys import data_of
 
 STUDY = '''corpus = {{'config': '{folder}/corpus.py'}}
 every_run = {{'config': '{folder}/tiny.py'}}

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-import finetune
-from conftest import LLAMA3, ROOT, jsonl, refused, refused_line, replace
+from conftest import LLAMA3, ROOT, jsonl, refused, refused_line
 from nanoencoder import metrics, settings as configs, tasks
 from nanoencoder.predictions import json_lines
 from nanoencoder.tables import Field
@@ -23,12 +22,8 @@ from nanoencoder.tasks.files import read_files, read_hub
 from nanoencoder.tasks.task import Labels, fill
 from nanoencoder.tokenizer import load_tokenizer
 from studies.paper import published
-from test_tokenizer import DOCS, TOKENIZER, changed
-
-
-def task(name, **changes):
-    cfg, _ = configs.parse(finetune.Settings, [f'configs/tasks/{name}.py', '--model=x'])
-    return replace(cfg, **changes)
+from tokenizer_files import DOCS, TOKENIZER, changed
+from toys import QUESTIONS, TAGGING, examples_of, task
 
 
 def load(name, folder, **changes):
@@ -228,8 +223,6 @@ def test_every_config_of_a_task_opens_and_a_missing_hub_is_a_line():
 
 STRANGE = ['naïve café', '日本語 テキスト', '🙂🙂 ok', 'a  b', "don't", '(x)', '1234567',
            'e\u0301', '\u00a0x', 'ﬁ', 'Ünïcödé123', '—', '""']
-TAGGING = tasks.kind_of(tasks.Task(kind='TC', dataset='d', source='x'))
-QUESTIONS = tasks.kind_of(task('squad'))
 
 
 def wordpiece(folder):
@@ -249,12 +242,6 @@ def wordpiece(folder):
 
 def what_is_read(tokenizer, text):
     return tokenizer.decode(tokenizer.encode(text)).strip()
-
-
-def examples_of(kind, rows, labels, tokenizer, max_length):
-    """([Example], what is lost) of rows."""
-    rows = {'train': rows, 'validation': [], 'test': [], 'corpus': {}}
-    return kind.encode(rows, labels, tokenizer, max_length)['train']
 
 
 def check_tagging(rows, labels, tokenizer):
