@@ -18,7 +18,7 @@ from nanoencoder.huggingface import fetch_weights, open_checkpoint, read_predict
 from nanoencoder.settings import plain_words, run_main
 
 
-def encode(tokenizer, text, offset):
+def find_masks(tokenizer, text, offset):
     """Return (a text's tokens, the places at which those of its masks are predicted). ValueError if there is
     no mask, or no place for the first one."""
     tokens = torch.from_numpy(tokenizer.encode_masked(text))
@@ -37,7 +37,7 @@ def fill_mask(model, tokenizer, text, offset=0, causal=False):
 
     offset  how many positions before a token the model predicts it
     causal  whether a position sees only what stands before it"""
-    tokens, places = encode(tokenizer, text, offset)
+    tokens, places = find_masks(tokenizer, text, offset)
     with torch.no_grad():
         hidden = model.model(tokens.to(model.head.device), [len(tokens)], causal)
         logits = model.logits(hidden[places])           # (masks, rows)
@@ -63,15 +63,15 @@ def main():
         checkpoint = open_checkpoint(name, weights=False)
         tokenizer = checkpoint.tokenizer()
         _, causal, offset = read_prediction(checkpoint.folder)
-        tokens, _ = encode(tokenizer, text, offset)
+        tokens, _ = find_masks(tokenizer, text, offset)
         if len(tokens) > checkpoint.context:
             raise ValueError(f'{name} reads {checkpoint.context} tokens at most; the text has {len(tokens)}')
 
         fetch_weights(name, checkpoint.folder)
         model = checkpoint.model(device, dtype)
         for answers in fill_mask(model, tokenizer, text, offset, causal):
-            words = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers]
-            print(f'  {source_of(name, checkpoint.folder):<26}', '   '.join(words))
+            shown = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers]
+            print(f'  {source_of(name, checkpoint.folder):<26}', '   '.join(shown))
 
 
 if __name__ == '__main__':

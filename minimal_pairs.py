@@ -50,20 +50,20 @@ class Settings(Source, Scoring):
 def read_pairs(cfg):
     """Return the pairs: dicts of id, good, bad, set."""
     table, _ = read_table(cfg, (cfg.source,), cfg.test, cfg.subset)
-    rows = []
+    pairs = []
     for number, row in enumerate(table):
         where = f'{cfg.dataset} {cfg.test} row {number}'
         good = get(row, cfg.good, where)
         bad = get(row, cfg.bad, where)
         if not good.strip() or not bad.strip():     # both may be the same, as in seven of BLiMP's
             raise ValueError(f'{where}: has an empty sentence')
-        rows.append({
+        pairs.append({
             'good': good,
             'bad': bad,
             'set': get(row, cfg.group, where) if cfg.group else '',
             'id': str(row.get('id', row.get('idx', number)))
         })
-    return rows
+    return pairs
 
 
 def find_likelihood(folder, asked):
@@ -94,12 +94,12 @@ def put_tokens_in_front(tokenizer, prediction):
     tokenizer.prefix = [token] * missing + list(tokenizer.prefix)
 
 
-def encode(rows, tokenizer, max_length):
+def encode_pairs(pairs, tokenizer, max_length):
     """Return an Example of each sentence, of a pair the good one first."""
     sentences = []
     too_long = 0
-    for row in rows:
-        for text in (row['good'], row['bad']):
+    for pair in pairs:
+        for text in (pair['good'], pair['bad']):
             tokens, places, words = tokenizer.encoded(text)
             words = words_or_characters(text, places, words)
             too_long += len(tokens) > room(tokenizer, max_length)
@@ -140,13 +140,13 @@ def readings(sentences, likelihood, mask):
 
     A causal model reads a sentence once. Others read a copy for each token, in which it is masked; for
     "pseudo" together with the rest of its word, which would tell too much of it (Kauf & Ivanova 2023)."""
-    made = []
-    for k, sentence in sorted(enumerate(sentences), key=lambda one: len(one[1].tokens)):
+    todo = []
+    for k, sentence in sorted(enumerate(sentences), key=lambda numbered: len(numbered[1].tokens)):
         tokens = sentence.tokens
         words = sentence.words
         scored = np.flatnonzero(words >= 0).tolist()    # special tokens, of word -1, are not
         if likelihood == 'causal':
-            made.append(Reading(k, tokens.tolist(), scored))
+            todo.append(Reading(k, tokens.tolist(), scored))
             continue
         places = np.arange(len(tokens))
         for at in scored:
@@ -154,8 +154,8 @@ def readings(sentences, likelihood, mask):
             if likelihood == 'pseudo':
                 masked = (places >= at) & (words == words[at])
             copy = np.where(masked, mask, tokens)
-            made.append(Reading(k, copy.tolist(), [at]))
-    return made
+            todo.append(Reading(k, copy.tolist(), [at]))
+    return todo
 
 
 @torch.no_grad()
@@ -205,14 +205,14 @@ def losses_of(model, states, targets, vocab_size):
     return torch.cat(losses).cpu().numpy()
 
 
-def do_pairs(cfg, checkpoint, offset, about, rows, world):
+def do_pairs(cfg, checkpoint, offset, about, pairs, world):
     """Score all pairs, write the predictions, print each set's accuracy. Returns what to tell of the run."""
     model = checkpoint.model(world.device)
-    sentences = encode(rows, checkpoint.tokenizer(), cfg.max_length)
+    sentences = encode_pairs(pairs, checkpoint.tokenizer(), cfg.max_length)
     sums = likelihoods(model, checkpoint, sentences, offset, cfg, world)
     predictions = [
-        {'id': row['id'], 'set': row['set'], 'good': round(good, 6), 'bad': round(bad, 6)}
-        for row, (good, bad) in zip(rows, sums.reshape(-1, 2).tolist())
+        {'id': pair['id'], 'set': pair['set'], 'good': round(good, 6), 'bad': round(bad, 6)}
+        for pair, (good, bad) in zip(pairs, sums.reshape(-1, 2).tolist())
     ]
     write_run(run_folder(cfg, cfg.dataset), about, {'validation': [], 'test': predictions})
 
@@ -234,7 +234,7 @@ def main():
     likelihood, prediction = find_likelihood(checkpoint.folder, cfg.likelihood)
     put_tokens_in_front(checkpoint.tokenizer(), prediction)
     max_length = reading_length(cfg, checkpoint)
-    rows = read_pairs(cfg)
+    pairs = read_pairs(cfg)
     fetch_weights(cfg.model, checkpoint.folder)
 
     name, about = describe(checkpoint, checkpoint.sizes, cfg)
@@ -244,14 +244,14 @@ def main():
         'rows': flat(cfg, ('data',)),
         'method': 'zero-shot',
         'offset': prediction.offset,
-        'data': fingerprint({'test': rows}),
+        'data': fingerprint({'test': pairs}),
     }
     folder = run_folder(cfg, cfg.dataset)
     with locked(folder):
-        words = 'already done'
+        outcome = 'already done'
         if not is_written(folder, about, Settings):
-            words = do_pairs(cfg, checkpoint, prediction.offset, about, rows, world)
-        print(f'{folder}: {words}')
+            outcome = do_pairs(cfg, checkpoint, prediction.offset, about, pairs, world)
+        print(f'{folder}: {outcome}')
 
 
 if __name__ == '__main__':

@@ -46,7 +46,7 @@ from model import ChunkedCrossEntropy, initial_weight, loss_and_gradient, parame
 from nanoencoder import huggingface
 from nanoencoder.pretraining import cost, log
 from nanoencoder.processes import World, choose_flash_attention, pick_device
-from nanoencoder.settings import build, parse, run_main
+from nanoencoder.settings import make_settings, parse, run_main
 
 DEVICE, DTYPE = pick_device()
 WORLD = World(0, 1, DEVICE, DTYPE)
@@ -160,7 +160,7 @@ def machine():
 def settings(size, **changes):
     """Return Settings for MLM at a constant learning rate. size: tiny, or the name of a file in configs/."""
     if size == 'tiny':
-        return build(pretrain.Settings, TINY | changes)
+        return make_settings(pretrain.Settings, TINY | changes)
     cfg, _ = parse(pretrain.Settings, [f'{ROOT}/configs/{size}.py'])
     return replace(cfg, decay_steps=0, warmup_steps=0, lr=1e-4, save_at=(), **changes)
 
@@ -250,7 +250,7 @@ def transformers_model(auto, model, cfg, **more):
     ids = {'bos': V - 3, 'eos': V - 2, 'pad': V - 2, 'mask': V - 1}
     weights = {name.removeprefix('head.'): p for name, p in model.named_parameters()}
     with tempfile.TemporaryDirectory() as folder:
-        huggingface.save(folder, cfg.model, cfg.context, ids, weights, **more)
+        huggingface.write_folder(folder, cfg.model, cfg.context, ids, weights, **more)
         peer = getattr(transformers, auto).from_pretrained(folder).to(DEVICE)
     peer.get_input_embeddings().padding_idx = None    # else eos, which pads, would have no gradient
     return peer
@@ -525,7 +525,7 @@ def mfu(size, rows, objectives, repeats):
 def shape(size, rows):
     """Return the Settings of a size with so many rows, all at once; 0: nanoGPT's 12, or the paper's 6."""
     if size == '124m':
-        return build(pretrain.Settings, NANOGPT | dict(rows_per_step=rows or 12, micro_rows=0))
+        return make_settings(pretrain.Settings, NANOGPT | dict(rows_per_step=rows or 12, micro_rows=0))
     return settings(f'{size}_mlm', rows_per_step=rows or 6, micro_rows=0)
 
 

@@ -38,12 +38,12 @@ from nanoencoder.peers import (
     check_encoder,
     check_ids,
     import_transformers,
+    open_by_auto_class,
     pad_of,
     pad_texts,
     positions_of,
     read_settings,
     read_tokenizer,
-    read_weights,
 )
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.sentence_encoders import FILES as SENTENCE_FILES, read_modules
@@ -146,7 +146,7 @@ def open_inner(folder, seed, new_head):
     torch.manual_seed(seed)     # of a new head
     with one_line(folder, 'transformers opens no encoder with an output head there'):
         settings = read_settings(transformers, folder)
-        inner, missing, unexpected = read_weights(transformers.AutoModelForMaskedLM, folder, settings)
+        inner, missing, unexpected = open_by_auto_class(transformers.AutoModelForMaskedLM, folder, settings)
         parts = {inner.base_model_prefix, *dict(inner.base_model.named_children())}
         for name in missing + unexpected:
             if name.split('.')[0] in parts:

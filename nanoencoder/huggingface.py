@@ -180,7 +180,7 @@ def newest_checkpoint(folder):
                      'a hub id, owner/model; pickles (.bin, .pt) can run any code and are not opened')
 
 
-def run_of(folder):
+def run_of_checkpoint(folder):
     """The run's folder of a checkpoint, or else the folder or hub id itself. Its name is right even for `.`,
     and for acme/mini@refs/pr/7, whose revision is not a folder's path."""
     if '@' in str(folder) and is_hub_id(folder):
@@ -309,7 +309,7 @@ def weight_files(folder):
     return [folder / plain_name(name, index) for name in sorted(names)]
 
 
-def read_files(folder):
+def read_tensors(folder):
     """Read {name: tensor} from all weight files of a folder, by the names that they have in a Model."""
     weights = {}
     for path in weight_files(folder):
@@ -329,7 +329,7 @@ def read_weights(folder, shapes, new_ids):
 
     new_ids  of tokens that need new rows in the embedding and the head; so do those beyond the file's rows"""
     sizes, _ = read_config(folder)
-    weights = read_files(folder)
+    weights = read_tensors(folder)
     for name in shapes:
         if name.endswith('o_proj.bias') and name not in weights:    # Qwen2 has none
             weights[name] = torch.zeros(shapes[name])
@@ -384,8 +384,8 @@ def with_new_rows(table, vocab_size, new_ids):
     return table
 
 
-def save(folder, sizes, context, ids, tensors, **more):
-    """Write config.json, with `more` in it, and model.safetensors of {name: tensor} into a folder."""
+def write_folder(folder, sizes, context, ids, tensors, **added):
+    """Write config.json, with what is `added`, and model.safetensors of {name: tensor} into a folder."""
     rope = {'rope_type': 'default'}
     if sizes.rope_scaling:
         rope = {'rope_type': 'llama3'} | dict(zip(LLAMA3_SCALING, sizes.rope_scaling))
@@ -408,7 +408,7 @@ def save(folder, sizes, context, ids, tensors, **more):
         # transformers 4 reads this and rope_theta, 5 the next line
         'rope_scaling': rope if sizes.rope_scaling else None,
         'rope_parameters': rope | {'rope_theta': sizes.rope_theta}}
-    write_json(Path(folder, 'config.json'), config | more)
+    write_json(Path(folder, 'config.json'), config | added)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # not by save_file: only its owner may read what it writes, and its error for a full disk is its own
     Path(folder, WEIGHTS).write_bytes(to_bytes(tensors, {'format': 'pt'}))

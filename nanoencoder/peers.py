@@ -46,12 +46,12 @@ SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PeerSizes:
     hidden_size: int
     config: dict    # all of config.json
 
 
-class Transformer(nn.Module):
+class PeerTransformer(nn.Module):
     """transformers' model, called as our Transformer is. It needs padding, which ours never does."""
 
     def __init__(self, inner, sizes, pad):
@@ -94,7 +94,7 @@ class Peer(Checkpoint):
         """The Transformer. ValueError if its weights are not those that config.json asks for."""
         with one_line(self.folder, CANNOT_OPEN):
             inner = read_model(import_transformers(), self.folder)
-            transformer = Transformer(inner, self.sizes, self.pad)
+            transformer = PeerTransformer(inner, self.sizes, self.pad)
             suffix = torch.tensor(self.text_tokenizer.suffix)
             transformer(suffix, [len(suffix)])      # X-MOD without a default_language fails now
         return transformer
@@ -136,7 +136,7 @@ def open_peer(folder, config, name):
         model = transformers.AutoModel.from_config(settings)
     check_ids(tokenizer, model.get_input_embeddings().num_embeddings)
     pad = pad_of(model, tokenizer.ids['pad'])
-    sizes = Sizes(settings.hidden_size, config)
+    sizes = PeerSizes(settings.hidden_size, config)
     context = positions_of(model)
     if not read_modules(folder):    # of a sentence encoder it says how much is read, not how much can be
         context = min(context, longest)
@@ -146,9 +146,9 @@ def open_peer(folder, config, name):
 
 def check_ids(tokenizer, num_embeddings):
     """ValueError if a tokenizer has tokens without an embedding."""
-    more = tokenizer.vocab_size - num_embeddings
-    if more > 0:
-        raise ValueError(f'its tokenizer has {more:,} ids more than the {num_embeddings:,} embeddings; if '
+    surplus = tokenizer.vocab_size - num_embeddings
+    if surplus > 0:
+        raise ValueError(f'its tokenizer has {surplus:,} ids more than the {num_embeddings:,} embeddings; if '
                          'tokens were added to it, save the model after '
                          'model.resize_token_embeddings(len(tokenizer))')
 
@@ -213,17 +213,17 @@ def read_model(transformers, folder):
     settings = read_settings(transformers, folder)
     if settings.model_type == 'modernbert-decoder':
         settings.is_causal = False      # then it computes what ModernBERT does with these weights
-    model, missing, unexpected = read_weights(transformers.AutoModel, folder, settings)
+    model, missing, unexpected = open_by_auto_class(transformers.AutoModel, folder, settings)
     # heads of pretraining, as cls. and lm_head., may be there; we never read them
     read_parts = {model.base_model_prefix, *dict(model.named_children()), 'classifier', 'score', 'qa_outputs'}
     unexpected = [name for name in unexpected if name.split('.')[0] in read_parts]
     for name in missing + unexpected:
-        how = 'missing' if name in missing else 'unexpected'
-        raise ValueError(f'weight {name} is {how}: of another model, or a classifier?')
+        which = 'missing' if name in missing else 'unexpected'
+        raise ValueError(f'weight {name} is {which}: of another model, or a classifier?')
     return model
 
 
-def read_weights(auto_class, folder, settings):
+def open_by_auto_class(auto_class, folder, settings):
     """Open a model by one of transformers' Auto classes. Returns (the model, names of missing weights, names
     of unexpected ones), both without poolers, which we never read. ValueError if a weight has another shape
     than config.json says, or is not finite."""

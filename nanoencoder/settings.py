@@ -122,12 +122,12 @@ def flat(cfg, decides=('results', 'data', 'nothing')):
     return values
 
 
-def build(cls, values):
+def make_settings(cls, values):
     """Make a settings class of flat {name: value}. Lists become tuples, as JSON has no tuples."""
     chosen = {}
     for entry in fields(cls):
         if is_dataclass(entry.type):
-            chosen[entry.name] = build(entry.type, values)
+            chosen[entry.name] = make_settings(entry.type, values)
         elif entry.name in values:
             chosen[entry.name] = as_tuple(values[entry.name])
     return cls(**chosen)
@@ -221,7 +221,7 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
                 check_value(name, type(default), chosen[name], *limits)
         for name, value in values.items():      # before `inherit` and the class compute with them
             check_value(name, types[name], value, **entries[name].metadata)
-        return build(cls, inherit(values | chosen) | values), SimpleNamespace(**chosen)
+        return make_settings(cls, inherit(values | chosen) | values), SimpleNamespace(**chosen)
     except ValueError as error:     # begins with a setting's name
         name = str(error).split(' ')[0]
         if name not in given:
@@ -316,7 +316,7 @@ def plain_words(arguments):
 def help_text(cls, actions):
     """What --help prints below a script's docstring: each setting with its type, its default, its comment and
     the values that it takes. A comment that stands above a setting is a line above it."""
-    comments = comments_of(cls)
+    comments = comments_of_settings(cls)
     lines = ['settings (in a config file, or --name=value) and actions (on the command line only):']
     for name, entry in leaves(cls).items():
         above, beside = comments[name]
@@ -336,7 +336,7 @@ def help_line(name, kind, default, text, limits):
     return f'  --{name:<24} {kind.__name__:<6} {shown:<18} {text}'.rstrip()
 
 
-def comments_of(cls):
+def comments_of_settings(cls):
     """{setting: (the lines of the comment above it, the whole comment beside it)}. Settings that a class
     inherits or that stand within it, as a run's sizes, have their comments in the source of other classes."""
     comments = {}
@@ -419,18 +419,18 @@ def run_main(main):
         print('interrupted', file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        words = str(error)
+        message = str(error)
         # torch has a class of its own for memory of the GPU, and only a sentence for the CPU's
-        if type(error).__name__ in ('MemoryError', 'OutOfMemoryError') or "can't allocate" in words:
-            words = f'out of memory: {words}'
+        if type(error).__name__ in ('MemoryError', 'OutOfMemoryError') or "can't allocate" in message:
+            message = f'out of memory: {message}'
         elif isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-            words = f'{error.name} is not installed: pip install ".[{EXTRAS[error.name]}]"'
+            message = f'{error.name} is not installed: pip install ".[{EXTRAS[error.name]}]"'
         elif not isinstance(error, (ValueError, OSError, FloatingPointError)):
             raise
         elif isinstance(error, OSError) and error.errno:
             parts = [error.filename, error.strerror]
             if is_full(error):
                 parts.append('make room, then run the same command again')
-            words = ': '.join(str(part) for part in parts if part)
-        print(f'error: {" ".join(words.split())}', file=sys.stderr)
+            message = ': '.join(str(part) for part in parts if part)
+        print(f'error: {" ".join(message.split())}', file=sys.stderr)
         sys.exit(1 if isinstance(error, FloatingPointError) else 2)

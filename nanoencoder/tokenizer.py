@@ -385,14 +385,14 @@ def tiktoken_pattern(pre_tokenizer):
             return DIGITS_PATTERN
 
 
-def splits(pattern, *more):
-    """The pre-tokenizer that splits as tiktoken does, and then as `more` do. The pattern's {1,3}+ is
+def splits(pattern, *further):
+    """The pre-tokenizer that splits as tiktoken does, and then as `further` ones do. The pattern's {1,3}+ is
     possessive, which Hugging Face's regular expressions (Oniguruma) would read as a repetition; (?>...) is
     possessive in both."""
     pattern = re.sub(r'(\\p\{\w+\}\{\d+,\d+\})\+', r'(?>\1)', pattern)
     split = pre_tokenizers.Split(Regex(pattern), 'isolated')
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([split, *more, to_bytes])
+    return pre_tokenizers.Sequence([split, *further, to_bytes])
 
 
 def from_ranks(ranks, specials, pattern=LLAMA3_PATTERN):

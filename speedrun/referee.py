@@ -51,10 +51,10 @@ from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import refuse_differences
 from nanoencoder.settings import (
     as_tuple,
-    build,
     check,
     flat,
     interrupt_on_signals,
+    make_settings,
     parse,
     run_main,
     setting,
@@ -62,7 +62,7 @@ from nanoencoder.settings import (
 )
 from speedrun import fetch
 from studies.hold_out import read_rows
-from studies.run import start
+from studies.run import start_script
 
 TEXTS = 'b8b32dbdc2e6'              # the first digits of the corpus's fingerprint
 PAGE = 'speedrun/rows.md'     # whose table has the records
@@ -164,7 +164,7 @@ def read_claim(folder):
     demand(state['corpus_meta']['fingerprint'].startswith(TEXTS), folder, 'is not of the game\'s texts')
     settings = state['settings']
     known = {'phases': [known_phase(folder, *phase) for phase in settings['phases']]}
-    cfg = build(pretrain.Settings, settings | known)
+    cfg = make_settings(pretrain.Settings, settings | known)
     demand(settings.keys() == flat(cfg).keys(), folder, 'has other settings than pretrain.py')
     check_settings(folder, cfg)
     check_sizes(folder, checkpoint, cfg)
@@ -292,8 +292,9 @@ def answers(checkpoint, batches, code, corpus):
                         'at': batch.at.tolist()}
             file.write(json.dumps(question) + '\n')
         file.flush()
-        process = start(WITNESS, 'answer', checkpoint.resolve(), file.name, cwd=code.measure,
-                        env=environment(), stdout=subprocess.PIPE)
+        process = start_script(
+            WITNESS, 'answer', checkpoint.resolve(), file.name,
+            cwd=code.measure, env=environment(), stdout=subprocess.PIPE)
         with ended(process):
             for batch in batches:
                 shape = len(batch.at), corpus.meta['vocab_size']
@@ -330,7 +331,7 @@ def probe(checkpoint, code):
 
 def run(script, *words, folder='.', **variables):
     """Run a script to its end, and return its exit code. If this process is killed, the script is, too."""
-    process = start(script, *words, cwd=folder, env=environment(**variables))
+    process = start_script(script, *words, cwd=folder, env=environment(**variables))
     with ended(process):
         return process.wait()
 

@@ -47,7 +47,7 @@ def read_layers(transformer, examples):
     return [*states.values()]
 
 
-def probe(features, targets, num_labels):
+def probe_layer(features, targets, num_labels):
     """Return how often a linear classifier of a layer's states is right on test tokens that have a label."""
     scores = np.concatenate(ridge(features, targets, num_labels)['test'])
     gold = np.concatenate(targets['test'])
@@ -80,7 +80,7 @@ def main():
 
         for k, states in enumerate(tested):
             features = {split: layers[k] for split, layers in read.items()}
-            accuracy = probe(features, targets, len(data.labels))
+            accuracy = probe_layer(features, targets, len(data.labels))
             print(f'{checkpoint.folder}, layer {k}: CKA with the first {linear_cka(states, first[k]):.3f} '
                   f'accuracy of a probe {accuracy:.3f}')
 

@@ -86,7 +86,7 @@ def packed_line(root, place, about, scores):
     return json.dumps(line, sort_keys=True, ensure_ascii=False).encode() + b'\n'
 
 
-def pack(folder):
+def pack_study(folder):
     """Write a study's packs, tables and sha256.json, and print how many runs they hold."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -151,7 +151,7 @@ def main():
         study, _ = load(words[:1])
         check_recorded(study, find_runs(words[0], is_whole=not is_packing))
     if is_packing:
-        pack(words[0])
+        pack_study(words[0])
         return
     evaluate_command(words, options, functools.partial(find_runs, is_whole=True))
 

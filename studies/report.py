@@ -243,7 +243,10 @@ def judge(evidence, contrast):
     if len(seeds) > evidence.least_seeds:
         seen |= {seed: estimate(without=(seed,)) for seed in seeds}
     bounds = region(contrast.rule, margin)
-    p = {view: p_value(one.draws, bounds) for view, one in seen.items() if one.p is not None}
+    p = {}
+    for view, estimated in seen.items():
+        if estimated.p is not None:
+            p[view] = p_value(estimated.draws, bounds)
     return Judged(contrast, bounds, seen, p)
 
 
@@ -311,20 +314,20 @@ def papers_points(claim, tasks):
     return ', '.join(texts) or 'no number'
 
 
-def verdict_row(one, evidence, claims, holms_p):
+def verdict_row(claim, evidence, claims, holms_p):
     """Return the cells of a claim's row, all but its verdict. A contrast 'end under Muon' is of the paper's
     claim 'end'.
 
     claims  {name: {'words', 'differences'}} of the paper; a difference is [model, model, tasks]"""
-    contrast = one.contrast
-    whole_view = one.seen['both']
-    name, _, more = contrast.name.partition(' ')
-    claim = claims.get(name, {})
+    contrast = claim.contrast
+    whole_view = claim.seen['both']
+    name, _, circumstance = contrast.name.partition(' ')
+    published = claims.get(name, {})
     words = f'{contrast.name} (not a claim of the paper)'
-    if claim:
-        words = f'{claim["words"]} ({more})'.removesuffix(' ()')
+    if published:
+        words = f'{published["words"]} ({circumstance})'.removesuffix(' ()')
     rule = contrast.rule.replace('_', ' ')
-    low, _ = one.bounds
+    low, _ = claim.bounds
     if low:
         rule += f' within {-100 * low:.1f}'
     over_seeds = 'one model'
@@ -333,33 +336,33 @@ def verdict_row(one, evidence, claims, holms_p):
     above = sum(value > 0 for value in whole_view.by_seed.values())
     tasks = dict.fromkeys(evidence.about[dataset].task for dataset in contrast.datasets)
     p_texts = ['', '']
-    if 'both' in one.p:
-        p_texts = [f'{one.p["both"]:.4f}', f'{holms_p:.4f}']
+    if 'both' in claim.p:
+        p_texts = [f'{claim.p["both"]:.4f}', f'{holms_p:.4f}']
     return [words, f'{weights_in_words(contrast.weights)}; {", ".join(contrast.datasets)}; {rule}',
-            points(whole_view), over_seeds, f'{above}/{len(whole_view.by_seed)}', papers_points(claim, tasks),
-            *p_texts]
+            points(whole_view), over_seeds, f'{above}/{len(whole_view.by_seed)}',
+            papers_points(published, tasks), *p_texts]
 
 
-def moves_row(one, words):
+def moves_row(claim, verdict_in):
     """Return the cells that say how a verdict moves: with each seed left out, and on each split.
 
-    words  {view: verdict}"""
-    seeds = [view for view in one.seen if view not in SPLITS]
+    verdict_in  {view: its verdict}"""
+    seeds = [view for view in claim.seen if view not in SPLITS]
     left_out = ''
     if seeds:
-        means = [100 * one.seen[seed].mean for seed in seeds]
-        counts = Counter(words[seed] for seed in seeds)
+        means = [100 * claim.seen[seed].mean for seed in seeds]
+        counts = Counter(verdict_in[seed] for seed in seeds)
         counted = ', '.join(f'{count} {verdict}' for verdict, count in counts.items())
         left_out = f'{min(means):+.1f} to {max(means):+.1f}: {counted}'
-    splits = [f'{points(one.seen[split])} {words[split]}' for split in ('test', 'validation')]
-    return [one.contrast.name, left_out, *splits]
+    splits = [f'{points(claim.seen[split])} {verdict_in[split]}' for split in ('test', 'validation')]
+    return [claim.contrast.name, left_out, *splits]
 
 
 def tasks_section(evidence, judged):
     """Return the section of each claim's points on each of its datasets; '' if no claim has several."""
     rows = []
-    for one in judged:
-        contrast = one.contrast
+    for claim in judged:
+        contrast = claim.contrast
         if len(contrast.datasets) > 1:
             cells = dict.fromkeys(evidence.datasets, '')
             for name in contrast.datasets:
@@ -448,11 +451,12 @@ def verdicts(evidence):
     claims = read_json(CLAIMS)
     rows = []
     moves = []
-    for k, one in enumerate(judged):
-        words = {view: verdict(seen, one.bounds, holms_p.at[k, view], evidence.least_seeds)
-                 for view, seen in one.seen.items()}
-        rows.append([*verdict_row(one, evidence, claims, holms_p.at[k, 'both']), f'**{words["both"]}**'])
-        moves.append(moves_row(one, words))
+    for k, claim in enumerate(judged):
+        verdict_in = {view: verdict(seen, claim.bounds, holms_p.at[k, view], evidence.least_seeds)
+                      for view, seen in claim.seen.items()}
+        cells = verdict_row(claim, evidence, claims, holms_p.at[k, 'both'])
+        rows.append([*cells, f'**{verdict_in["both"]}**'])
+        moves.append(moves_row(claim, verdict_in))
     heads = ['claim', 'contrast', 'points', 'over seeds alone', 'seeds above 0', 'the paper', 'p', 'Holm',
              'verdict']
     return VERDICTS.format(
@@ -525,7 +529,7 @@ def ladder_panel(evidence, name):
     return figures.Panel(name, f'{evidence.about[name].metric}, %', lines, floors)
 
 
-def write(study):
+def write_report(study):
     """Write a study's report.md and ladder.png and print their paths. Returns 1 if something is missing of
     it, of which it warns, else 0."""
     evidence = Evidence(study)
@@ -541,7 +545,7 @@ def write(study):
 
 def main():
     study, _ = load(sys.argv[1:])
-    sys.exit(write(study))
+    sys.exit(write_report(study))
 
 
 if __name__ == '__main__':

@@ -114,15 +114,15 @@ def missing_jobs(study, rows, seed, steps, done):
 def pretraining(study, row, seed):
     """Return the Job of a row."""
     run = study.run(row.name, seed)
-    more = {'name': run.name, 'row': row.name, 'seed': seed, 'out': run.parent,
-            'save_at': tuple(sorted(row.save_at - {row.steps}))}
+    added = {'name': run.name, 'row': row.name, 'seed': seed, 'out': run.parent,
+             'save_at': tuple(sorted(row.save_at - {row.steps}))}
     if study.corpus:
-        more['corpus'] = study.corpus_folder
+        added['corpus'] = study.corpus_folder
     parent = Path()
     if row.parent:
         parent = study.run(row.parent, seed, row.parent_step)
-        more[row.begins] = parent
-    return Job(run.name, ['pretrain.py', *arguments(row.settings, **more)], parent, run / str(row.steps))
+        added[row.begins] = parent
+    return Job(run.name, ['pretrain.py', *arguments(row.settings, **added)], parent, run / str(row.steps))
 
 
 def finetunings(study, row, seed, done):
@@ -177,7 +177,7 @@ if os.getppid() == int(parent):
 """
 
 
-def start(script, *words, torchrun='', **options):
+def start_script(script, *words, torchrun='', **options):
     """Start a script of ours. On Linux it ends with this process, whatever ends that; torchrun may save."""
     launcher = ['-m', 'torch.distributed.run', *shlex.split(torchrun)] if torchrun else []
     command = [sys.executable, *launcher, script, *words]
@@ -196,8 +196,9 @@ def start_job(job, log, slot, actions):
     torchrun = '' if job.command[0] == BASELINES else actions.torchrun
     with open(log, 'w') as file:
         print(f'$ {shlex.join(job.command)}', file=file, flush=True)
-        return start(*job.command, torchrun=torchrun, env=environment, stdin=subprocess.DEVNULL, stdout=file,
-                     stderr=subprocess.STDOUT)
+        return start_script(
+            *job.command, torchrun=torchrun, env=environment,
+            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
 
 
 def last_words(log):
@@ -207,13 +208,13 @@ def last_words(log):
     return (ends or lines)[-1].strip()
 
 
-def run_jobs(jobs, folder, actions, tell, stop):
+def run_jobs(jobs, folder, actions, print_end, stop):
     """Run each job once what it needs is there, several at once, until `stop` holds a signal. When one ends,
-    tell(job, words) is called. Returns how many failed, were stopped or could not start."""
+    print_end(job, outcome) is called. Returns how many failed, were stopped or could not start."""
     waiting = list(jobs)
     running = {}        # {slot: (job, its log, its process)}
     failed = 0
-    told = time.monotonic()
+    last_printed = time.monotonic()
     try:
         while not stop:
             ready = [job for job in waiting if job.needs.exists()]
@@ -229,17 +230,17 @@ def run_jobs(jobs, folder, actions, tell, stop):
                 if process.poll() is None:
                     continue
                 del running[slot]
-                words = re.sub(r'; \S+ left$', '', last_words(log))
+                outcome = re.sub(r'; \S+ left$', '', last_words(log))
                 if process.returncode or not job.makes.exists():
                     failed += 1
-                    if ': stopped at step ' in words:   # its exit code is 3, but torchrun's is 1
-                        words += '; run this again to continue'
+                    if ': stopped at step ' in outcome:     # its exit code is 3, but torchrun's is 1
+                        outcome += '; run this again to continue'
                     else:
-                        words = f'FAILED: {words} ({log})'
-                tell(job, words)
-            if time.monotonic() > told + 60:    # seconds: what runs are doing, and the time they have left
-                told = time.monotonic()
-                for job, log, _ in running.values():
+                        outcome = f'FAILED: {outcome} ({log})'
+                print_end(job, outcome)
+            if time.monotonic() > last_printed + 60:    # seconds
+                last_printed = time.monotonic()
+                for job, log, _ in running.values():    # what they are doing, and the time they have left
                     print(f'    {job.name}: {last_words(log)}', flush=True)
     finally:
         for _, _, process in running.values():
@@ -248,7 +249,7 @@ def run_jobs(jobs, folder, actions, tell, stop):
             process.wait()
     if not stop:
         for job in waiting:
-            tell(job, f'NOT STARTED: lacks {job.needs}')
+            print_end(job, f'NOT STARTED: lacks {job.needs}')
     return failed + len(waiting)
 
 
@@ -265,7 +266,7 @@ def chosen_rows(study, wanted):
     return names
 
 
-def dry_run(study, count):
+def print_rows(study, count):
     """Print the rows. Those that branch compute what their parents have not."""
     computed = 0
     for number, row in enumerate(study.rows.values(), 1):
@@ -282,16 +283,16 @@ def run_blocks(study, blocks, total, actions):
     """Run {seed: jobs}, and pack what each seed leaves. Returns how many jobs failed."""
     logs = study.folder / 'logs'
     logs.mkdir(exist_ok=True)
-    about = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(), 'gpus': GPUS}
+    machine = {'time': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()), 'commit': commit(), 'gpus': GPUS}
     with open(study.folder / 'machine.jsonl', 'a') as file:
-        file.write(json.dumps(about) + '\n')
+        file.write(json.dumps(machine) + '\n')
     numbers = itertools.count(1)
-    began = time.monotonic()
+    start = time.monotonic()
 
-    def tell(job, words):
+    def print_end(job, outcome):
         number = next(numbers)
-        left = (time.monotonic() - began) / number * (total - number)
-        print(f'[{number}/{total}] {job.name}: {words}; {timedelta(seconds=round(left))} left', flush=True)
+        left = (time.monotonic() - start) / number * (total - number)
+        print(f'[{number}/{total}] {job.name}: {outcome}; {timedelta(seconds=round(left))} left', flush=True)
 
     failed = 0
     for seed, jobs in blocks.items():
@@ -299,17 +300,17 @@ def run_blocks(study, blocks, total, actions):
               flush=True)
         # noted, and looked at between jobs: an exception may be raised where it is lost
         with stop_signals() as stop:
-            failed += run_jobs(jobs, logs, actions, tell, stop)
+            failed += run_jobs(jobs, logs, actions, print_end, stop)
         if stop:
             raise KeyboardInterrupt
         record_rows(study, seed)
-        packs.pack(study.folder)
+        packs.pack_study(study.folder)
     return failed
 
 
 def prepare_corpus(study):
     with stop_signals() as stop:
-        process = start('data.py', *arguments(with_config(study.corpus)))
+        process = start_script('data.py', *arguments(with_config(study.corpus)))
         while process.poll() is None and not stop:
             time.sleep(0.1)
         if stop:
@@ -340,7 +341,7 @@ def main():
             blocks[seed] = jobs
     all_jobs = [*itertools.chain(*blocks.values())]
     if actions.dry_run:
-        dry_run(study, len(all_jobs))
+        print_rows(study, len(all_jobs))
         return
 
     interrupt_on_signals()
@@ -352,11 +353,11 @@ def main():
         failed = run_blocks(study, blocks, len(all_jobs), actions)
     else:
         print(f'{study.folder}: nothing to run')
-        packs.pack(study.folder)    # a kill may have come before all was packed
+        packs.pack_study(study.folder)    # a kill may have come before all was packed
     if failed:
         print(f'{failed} failed or stopped; start this again to do what is missing', file=sys.stderr)
     if study.tasks and not actions.row and actions.seed == -1:
-        failed += report.write(study)
+        failed += report.write_report(study)
     sys.exit(bool(failed))
 
 

@@ -31,7 +31,7 @@ import pretrain
 from examples import embedded_docs
 from nanoencoder import files, prepare
 from nanoencoder.files import json_lines, write_json
-from nanoencoder.settings import build, flat, parse, run_main
+from nanoencoder.settings import flat, make_settings, parse, run_main
 from studies.hold_out import read_rows
 
 
@@ -244,7 +244,7 @@ def corpus_to_damage(corpus, tmp_path):
 
 
 def small_run(**changes):
-    return build(pretrain.Settings, {'name': 'run'} | SMALL | changes)
+    return make_settings(pretrain.Settings, {'name': 'run'} | SMALL | changes)
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def trained(settings):
 
 def replace(cfg, **changes):
     """Settings with some changed, by their names on the command line."""
-    return build(type(cfg), flat(cfg) | changes)
+    return make_settings(type(cfg), flat(cfg) | changes)
 
 
 def arguments(cfg, without=''):

@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import pretrain
 from nanoencoder import processes
-from nanoencoder.settings import build as settings_of
+from nanoencoder.settings import make_settings as settings_of
 
 
 def train(cfg):

@@ -61,7 +61,7 @@ def test_logits_are_those_of_transformers(family, tmp_path):
 
     folder = tmp_path / 'ours'
     folder.mkdir()
-    huggingface.save(folder, ours.sizes, 4_096, {'bos': 1, 'eos': 2, 'pad': 2, 'mask': 3},
+    huggingface.write_folder(folder, ours.sizes, 4_096, {'bos': 1, 'eos': 2, 'pad': 2, 'mask': 3},
                      dict(ours.named_parameters()))
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
     again = load(folder)

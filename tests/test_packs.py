@@ -34,7 +34,7 @@ def test_a_packed_study_is_the_same_study(study, words):
     for name in ('mlm-s0', 'clm-s0', 'untrained', 'clm-s1/SC/toy/lr1e-04_sd11'):
         shutil.rmtree(study / 'runs' / name)
     (study / 'sha256.json').unlink()    # as a pack that was killed leaves it
-    packs.pack(study)
+    packs.pack_study(study)
     assert all(path.read_bytes() == content for path, content in files.items())
     assert ran('studies.packs', study, *words, '--resamples=500').stdout == before
 
@@ -49,7 +49,7 @@ def test_no_file_is_named_by_a_seed_that_leads_elsewhere(study):
 def test_the_studies_in_git_are_packed_again_to_the_byte(name, tmp_path):
     folder = ROOT / 'studies' / name
     again = shutil.copytree(folder, tmp_path / name)
-    packs.pack(again)
+    packs.pack_study(again)
     for file in (*read_json(folder / 'sha256.json'), 'sha256.json'):
         assert (again / file).read_bytes() == (folder / file).read_bytes(), file
 
@@ -75,7 +75,7 @@ def test_losses_of_a_study(study):
     path = study / 'losses.csv'
     path.write_text('folder,row,seed,step,tokens,flops,seconds,train_loss,val_mlm_loss\n'
                     'a-s0,a,0,4,32,1e9,1.5,5.000000,6.000000\n')
-    packs.pack(study)
+    packs.pack_study(study)
     with open(path) as file:
         old, *rows = csv.DictReader(file)
     assert (old['folder'], old['flops'], rows[0]['flops']) == ('a-s0', '1e9', '')
@@ -85,7 +85,7 @@ def test_losses_of_a_study(study):
     assert [rows[3][name] for name in ('row', 'seed', 'train_loss', 'tokens')] == ['r', '1', '5.000000', '96']
     before = path.read_bytes()
     shutil.rmtree(out / 'clm')     # a branch without its parent has its own lines, and is not packed again
-    packs.pack(study)
+    packs.pack_study(study)
     assert path.read_bytes() == before
 
 

@@ -53,7 +53,7 @@ from nanoencoder import files, huggingface, optimizers
 from nanoencoder.pretraining import checkpoint
 from nanoencoder.pretraining.log import commit, read_log
 from nanoencoder.processes import World, choose_flash_attention, processes, stop_signals
-from nanoencoder.settings import build, flat, parse
+from nanoencoder.settings import flat, make_settings, parse
 from studies import study
 from studies.paper import published
 
@@ -287,7 +287,8 @@ def test_the_papers_38_runs(corpus):
     runs = {}
     branched = []   # steps of each branch that its parent has not done
     for name, row in papers.rows.items():
-        cfg = build(pretrain.Settings, row.settings | dict(name=name, weights_from='', branch_from=''))
+        values = row.settings | dict(name=name, weights_from='', branch_from='')
+        cfg = make_settings(pretrain.Settings, values)
         runs[name] = cfg
         assert (cfg.decay_steps, cfg.lr, cfg.total_steps) == (2_000, 5e-4, row.steps)
         if row.parent:
@@ -412,7 +413,7 @@ def test_a_checkpoint_without_adamws_count_of_steps_is_continued(copied):
 
 
 @pytest.mark.parametrize('owner, place', [
-    (huggingface, 'save'), (checkpoint, 'write_sealed'), (files, 'sync'), (checkpoint, 'saved_steps')])
+    (huggingface, 'write_folder'), (checkpoint, 'write_sealed'), (files, 'sync'), (checkpoint, 'saved_steps')])
 def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, finished, monkeypatch,
                                                                     owner, place):
     cfg = settings(save_every=4, keep=1)

@@ -191,9 +191,9 @@ def runner(place, monkeypatch):
             starts.append(options | {'script': script})
             pretend(script, options)
         return SimpleNamespace(poll=lambda: code, wait=lambda: code, returncode=code)
-    monkeypatch.setattr(run, 'start', start)
+    monkeypatch.setattr(run, 'start_script', start)
     monkeypatch.setattr(run, 'interrupt_on_signals', lambda: None)
-    monkeypatch.setattr(run.report, 'write', lambda study: 0)
+    monkeypatch.setattr(run.report, 'write_report', lambda study: 0)
     monkeypatch.setattr(run.time, 'sleep', lambda seconds: None)
 
     def do(*words):
@@ -444,7 +444,7 @@ def test_a_script_ends_with_what_started_it(tmp_path):
     script.write_text('import os, time\nopen("pid", "w").write(str(os.getpid()))\ntime.sleep(60)\n')
     starter = os.fork()
     if not starter:
-        run.start(str(script), cwd=tmp_path)
+        run.start_script(str(script), cwd=tmp_path)
         time.sleep(60)
     while not (tmp_path / 'pid').exists() or not (tmp_path / 'pid').read_text():
         time.sleep(0.01)

@@ -19,7 +19,7 @@ def random_model(folder, tie_word_embeddings=True, **sizes):
     model = Model(cfg.model)
     bench.initialise(model, seed=1)
     folder.mkdir()
-    huggingface.save(folder, model.sizes, 128, TOKENIZER.ids, dict(model.named_parameters()))
+    huggingface.write_folder(folder, model.sizes, 128, TOKENIZER.ids, dict(model.named_parameters()))
     TOKENIZER.save(folder)
     return folder
 

@@ -31,7 +31,7 @@ from nanoencoder.optimizers import make_optimizer
 from nanoencoder.prepare import compare_shards, open_sealed, read_meta
 from nanoencoder.pretraining import cost
 from nanoencoder.processes import place_in_node, sharded_as, unsharded
-from nanoencoder.settings import build, flat, leaves
+from nanoencoder.settings import flat, leaves, make_settings
 from nanoencoder.tokenizer import load_tokenizer
 
 FOLDERS = ('corpus', 'out', 'branch_from', 'weights_from')  # may lie elsewhere on another node
@@ -200,9 +200,12 @@ def write_model(folder, model, weights, objective, corpus, cfg):
     """Write a Model as a Hugging Face folder, with the corpus's tokenizer. It is written anew: that of an
     older corpus does not end a text with eos."""
     ids = {role: corpus.meta[f'{role}_token_id'] for role in huggingface.ROLES}
-    huggingface.save(folder, cfg.model, cfg.context, ids, weights, initializer_range=cfg.initializer_range,
-                     objective=objective, causal=OBJECTIVES[objective].causal,
-                     offset=OBJECTIVES[objective].offset)
+    huggingface.write_folder(
+        folder, cfg.model, cfg.context, ids, weights,
+        initializer_range=cfg.initializer_range,
+        objective=objective,
+        causal=OBJECTIVES[objective].causal,
+        offset=OBJECTIVES[objective].offset)
     tokenizer_of(corpus.folder).save(folder, model_max_length=cfg.context)
 
 
@@ -293,7 +296,7 @@ def refuse_differences(what, before, now, names, advice):
 def check_branch(folder, state, cfg, numbers):
     """ValueError unless this run would have done the same as its parent in every step until the branch:
     then the branch equals the same run from scratch."""
-    parent = build(type(cfg), state['settings'])
+    parent = make_settings(type(cfg), state['settings'])
     step = state['step']
     if step >= cfg.total_steps:
         raise ValueError(f'branch_from {folder} is at step {step}, and this run has {cfg.total_steps}')
@@ -414,7 +417,7 @@ def grown(sizes, corpus):
 
 def name_of(weights, phases, mask_ratio):
     """A run's name in the style of the paper's, such as smollm2-135m-mlm40."""
-    name = huggingface.run_of(weights).name.lower()
+    name = huggingface.run_of_checkpoint(weights).name.lower()
     for objective in re.findall(r'\w+', str(phases)):
         if objective in OBJECTIVES:
             name += f'-{objective}'

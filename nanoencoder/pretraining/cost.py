@@ -8,7 +8,7 @@ import torch
 from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
 from nanoencoder.files import saved_state
-from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of
+from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of_checkpoint
 from nanoencoder.optimizers import groups_in_words, make_groups
 from nanoencoder.prepare import read_meta
 from nanoencoder.processes import has_fa3
@@ -102,7 +102,7 @@ def summary(cfg, step, weights):
     count = numbers_in(weight for name, weight in weights.items() if name != 'lm_head.weight')
     parent = ''
     if cfg.weights_from:
-        parent = run_of(cfg.weights_from).name
+        parent = run_of_checkpoint(cfg.weights_from).name
     row = cfg.row
     if row:
         parent = parent.removesuffix(f'-s{cfg.seed}')

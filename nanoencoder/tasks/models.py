@@ -41,7 +41,8 @@ def describe(checkpoint, sizes, cfg, is_untrained=False):
         return (cfg.name or 'untrained') + suffix, about
 
     past = checkpoint.state.get('pretraining')
-    run = huggingface.run_of(cfg.model).name    # a hub id's local folder bears the name of a commit
+    # not checkpoint.folder: a hub id's local folder bears the name of a commit
+    run = huggingface.run_of_checkpoint(cfg.model).name
     if past:
         total = sum(steps for _, steps in past['phases']) * past.get('repeat', 1)
         if past['step'] < total:
@@ -122,7 +123,7 @@ def save_encoder(cfg, base, data, encoder, folder):
 
     with whole(folder) as temporary:
         temporary.mkdir()
-        huggingface.save(temporary, sizes, base.checkpoint.context, tokenizer.ids, tensors, **config)
+        huggingface.write_folder(temporary, sizes, base.checkpoint.context, tokenizer.ids, tensors, **config)
         tokenizer.save(temporary, cfg.max_length)
         if head == 'vector':
             prompts = {

@@ -30,7 +30,7 @@ from conftest import (
 from data import Corpus, validation_batches
 from nanoencoder import files, huggingface, prepare
 from nanoencoder.pretraining import cost, log
-from nanoencoder.settings import build
+from nanoencoder.settings import make_settings
 from speedrun import fetch, referee
 
 
@@ -66,7 +66,7 @@ def game(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, 'commit', lambda: HEAD)
         for seed in range(4):
-            pretrain.train(build(pretrain.Settings, dict(
+            pretrain.train(make_settings(pretrain.Settings, dict(
                 name=f'mine-s{seed}', seed=seed, corpus=f'{folder}/corpus', out=str(folder),
                 phases=(('mlm', 12),), vocab_size=4_096, hidden_size=16, intermediate_size=32,
                 num_hidden_layers=1,
