@@ -358,7 +358,7 @@ def main():
     elif actions.train_tokenizer:
         prepare.train_tokenizer(cfg, actions.train_tokenizer)
     else:
-        prepare.prepare(cfg, actions.part, actions.parts)
+        prepare.write_corpus(cfg, actions.part, actions.parts)
 
 
 if __name__ == '__main__':

@@ -1001,7 +1001,7 @@ def figure(cfg, key, problems, found=None):
             run = one_run[model, task]
             x = numbers_of(run.about)[key]
             points.append((model, run.pretraining, x, panel, *interval))
-    print(figures.save(figures.against(key, points), Path(cfg.out, f'{key}.png')))
+    print(figures.save_figure(figures.against(key, points), Path(cfg.out, f'{key}.png')))
 
 
 def numbers_of(about, before=''):
@@ -1088,7 +1088,7 @@ def losses(folders, out):
             rows.append({'run': 'token frequencies'} | known)
         print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
     drawn = figures.curves(points, 'steps', 'linear', '', figures.styles_of(recipes))
-    print(figures.save(drawn, Path(out, 'losses.png')))
+    print(figures.save_figure(drawn, Path(out, 'losses.png')))
 
 
 def losses_row(config, lines):

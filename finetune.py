@@ -192,7 +192,7 @@ class Pretrained(NamedTuple):
     pooling: str             # 'mean' or 'cls', of states to a text's vector; '' if the run uses no vectors
 
 
-def prepare(cfg, method='fine-tuned', choose_rows=all_rows):
+def open_model_and_task(cfg, method='fine-tuned', choose_rows=all_rows):
     """Open the model and read the task. For `choose_rows` see Kind.encode.
 
     Returns (cfg with its name, max_length and dtype, Pretrained, [Data]); the first Data is trained on."""
@@ -306,7 +306,7 @@ def new_encoder(cfg, base, head):
     return encoder
 
 
-def encode(encoder, arrays, world):
+def forward(encoder, arrays, world):
     """The encoder's output for a list of token arrays, packed into one flat row without padding."""
     tokens = torch.from_numpy(np.concatenate(arrays))
     tokens = tokens.to(world.device, non_blocking=True)
@@ -325,17 +325,17 @@ def backward(cfg, world, encoder, batch, kind):
     total = torch.zeros((), device=world.device)
     for chosen in pack([len(example.tokens) for example in batch], budget):
         part = [batch[k] for k in chosen]
-        output = encode(encoder, kind.texts(part), world)
+        output = forward(encoder, kind.texts(part), world)
         part_loss = kind.loss(output, part) / count
         part_loss.backward()
         total += part_loss.detach()
     return total
 
 
-def fit(cfg, base, data, tell=False):
+def fit(cfg, base, data, show_progress=False):
     """Train a new head and all of the encoder. Returns (the trained Encoder, the lines of its log).
 
-    tell  print the progress"""
+    show_progress  print a line every 20 steps"""
     train = data.examples['train']
     total = cfg.num_steps(len(train))
     head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels), base.pooling)
@@ -343,7 +343,7 @@ def fit(cfg, base, data, tell=False):
     optimizer = make_optimizer(encoder, cfg)
     order = training_order(cfg, cfg.seed, len(train))
     log = []
-    began = time.monotonic()
+    start = time.monotonic()
     for step in range(total):
         chosen = itertools.islice(order, cfg.batch_size)
         batch = [train[i] for i in chosen]
@@ -357,8 +357,8 @@ def fit(cfg, base, data, tell=False):
         optimizer.step()
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr, 'loss': loss, 'grad_norm': norm})
-        if tell:
-            print_progress(cfg.name, log, total, time.monotonic() - began)
+        if show_progress:
+            print_progress(cfg.name, log, total, time.monotonic() - start)
     return encoder, log
 
 
@@ -381,7 +381,7 @@ def outputs(cfg, world, encoder, examples, per_token):
     for part in pack(lengths[order], cfg.tokens_at_once):
         chosen = order[part]
         arrays = [examples[i].tokens for i in chosen]
-        output = encode(encoder, arrays, world).cpu().numpy()
+        output = forward(encoder, arrays, world).cpu().numpy()
         if not np.isfinite(output).all():
             raise FloatingPointError('outputs that are not finite: lower --lr')
         if per_token:
@@ -401,7 +401,7 @@ def predict(cfg, world, encoder, data):
     return data.kind.predict(data, read)
 
 
-def write(cfg, base, sets, predictions, log=(), grid=()):
+def write_runs(cfg, base, sets, predictions, log=(), grid=()):
     """Write the folder of a run on each dataset. Returns its validation scores, in words."""
     words = []
     for data, rows in zip(sets, predictions):
@@ -417,9 +417,9 @@ def write(cfg, base, sets, predictions, log=(), grid=()):
 def do_run(cfg, base, sets, grid=()):
     """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it. A run of a grid, which
     is the learning rates and the seeds, does not print its progress."""
-    encoder, log = fit(cfg, base, sets[0], tell=not grid)
+    encoder, log = fit(cfg, base, sets[0], show_progress=not grid)
     predictions = [predict(cfg, base.world, encoder, data) for data in sets]
-    words = write(cfg, base, sets, predictions, log, grid)
+    words = write_runs(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
         folder = saved_folder(cfg)
         save_encoder(cfg, base, sets[0], encoder, folder)
@@ -441,7 +441,7 @@ def probe(cfg, base, sets):
         predictions = [classify(cfg, base, sets[0], encoder, per_token)]
     else:
         predictions = [predict(cfg, base.world, encoder, data) for data in sets]
-    return write(cfg, base, sets, predictions)
+    return write_runs(cfg, base, sets, predictions)
 
 
 def classify(cfg, base, data, encoder, per_token):
@@ -518,7 +518,7 @@ def run_grid(cfg, base, sets):
     title = f'{cfg.name} {cfg.dataset}'
     print(f'{title}: {len(runs) - len(todo)} of {len(runs)} runs are done', flush=True)
     code = 0
-    began = time.monotonic()
+    start = time.monotonic()
     for k, run in enumerate(todo, 1):
         folder = run_folder(run, cfg.dataset)
         try:
@@ -535,7 +535,7 @@ def run_grid(cfg, base, sets):
             words = f'failed: {error}'
             code = 1
             traceback.print_exc()
-        left = timedelta(seconds=round((time.monotonic() - began) / k * (len(todo) - k)))
+        left = timedelta(seconds=round((time.monotonic() - start) / k * (len(todo) - k)))
         line = f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n'
         print(line, end='', flush=True)     # in one write: lines of processes do not mix
     return code
@@ -586,7 +586,7 @@ def main():
 
     method = 'probe' if actions.probe else 'fine-tuned'
     choose_rows = functools.partial(rows_to_encode, cfg, actions)
-    cfg, base, sets = prepare(cfg, method, choose_rows)
+    cfg, base, sets = open_model_and_task(cfg, method, choose_rows)
     if actions.grid:
         sys.exit(run_grid(cfg, base, sets))
     work = do_run

@@ -190,7 +190,7 @@ def train(cfg, start=None, write_model=checkpoint.write_model):
             elif saving or is_due(cfg.log_every, done, cfg):
                 log.write(lambda: {})
             if saving:
-                checkpoint.save(
+                checkpoint.save_checkpoint(
                     run, model, optimizer, done, log.seconds(), corpus, cfg, world, write_model)
             if stopping:
                 break
@@ -209,13 +209,13 @@ def check_held_out(corpus, cfg):
         raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row '
                          f'of {cfg.context:,}: prepare it with a larger --val_permille and another --out, '
                          'or take --val_rows=0')
-    for objective, batches in held_out(corpus, cfg):
+    for objective, batches in held_out_batches(corpus, cfg):
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
             raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '
                              'rows: take more of either, or --val_rows=0')
 
 
-def held_out(corpus, cfg, rank=0, world_size=1):
+def held_out_batches(corpus, cfg, rank=0, world_size=1):
     """Yield each objective of validation and its batches.
 
     So that all runs compare, val_mask_ratio decides how much is masked, and what is masked becomes mask."""
@@ -229,7 +229,7 @@ def start_run(cfg, corpus, world):
     began in words)."""
     origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
     model, wrapped, optimizer = build(cfg, world)
-    checkpoint.initialise(model, origin, cfg)
+    checkpoint.load_weights(model, origin, cfg)
     checkpoint.read_optimizer(model, optimizer, origin, cfg)
     parameters = cost.numbers_in(model.parameters())
     how = f'{origin.how}; {parameters:,} parameters'
@@ -320,7 +320,7 @@ def validate(wrapped, corpus, cfg, world):
 
     Rows, cuts and masks are the same each time and for every seed."""
     measured = {}
-    for objective, batches in held_out(corpus, cfg, world.rank, world.size):
+    for objective, batches in held_out_batches(corpus, cfg, world.rank, world.size):
         causal = OBJECTIVES[objective].causal
         loss_sum = 0
         count = 0           # of losses in the mean, of which masked diffusion has more than it predicts

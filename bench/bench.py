@@ -429,7 +429,7 @@ def finetuning(batch_size=32):
         inputs.append(padded_texts([torch.from_numpy(text).to(DEVICE) for text in texts]))
 
     def our_loss(texts):
-        return F.cross_entropy(finetune.encode(encoder, texts, WORLD), labels)
+        return F.cross_entropy(finetune.forward(encoder, texts, WORLD), labels)
 
     def peer_loss(texts):
         return peer(**texts, labels=labels).loss

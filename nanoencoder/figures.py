@@ -109,7 +109,7 @@ def panels(titles, rows=1):
     return drawn, dict(zip(titles, axes))
 
 
-def save(drawn, path):
+def save_figure(drawn, path):
     with whole(path) as temporary:
         drawn.savefig(temporary, dpi=150, bbox_inches='tight', format='png')
     return path

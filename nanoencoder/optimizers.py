@@ -49,16 +49,16 @@ class Muon(torch.optim.AdamW):
 
         lr = matrices['lr']
         decay = 1 - lr * matrices['weight_decay']
-        alike = {}      # {shape: its matrices}
+        by_shape = {}   # {shape: its matrices}
         for p in matrices['params']:
             if p.grad is not None:
-                alike.setdefault(p.shape, []).append(p)
-        for shape, parameters in alike.items():
+                by_shape.setdefault(p.shape, []).append(p)
+        for shape, parameters in by_shape.items():
             rate = lr * max(1, shape[0] / shape[1]) ** 0.5
             for k in range(0, len(parameters), AT_ONCE):
-                some = parameters[k:k + AT_ONCE]
-                updates = torch.stack([self.update(p) for p in some])
-                for p, update in zip(some, orthogonalise(updates)):
+                together = parameters[k:k + AT_ONCE]
+                updates = torch.stack([self.update(p) for p in together])
+                for p, update in zip(together, orthogonalise(updates)):
                     update = sharded_as(p, update)
                     p.mul_(decay)
                     p.add_(update, alpha=-rate)

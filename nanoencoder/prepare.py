@@ -129,7 +129,7 @@ def documents_of(unit, cfg):
         texts = folder_texts(part, cfg)
     for text in texts:
         by_hash = isinstance(text, str) and not cfg.val_path
-        yield text, by_hash and held_out(text, cfg.val_permille, cfg.held_out_by)
+        yield text, by_hash and is_held_out(text, cfg.val_permille, cfg.held_out_by)
 
 
 def hub_files(cfg, commit=''):
@@ -160,7 +160,7 @@ def groups_of(files, shard_bytes):
     return [*groups.values()]
 
 
-def held_out(text, val_permille, by='normalised'):
+def is_held_out(text, val_permille, by='normalised'):
     """Whether a text, as `clean` leaves it, is validation. The text alone decides, so copies of it share
     their fate, also those with other line ends, in another Unicode form, or with more white space around
     them."""
@@ -210,7 +210,7 @@ def files_below(root):
         within = path.relative_to(root)
         if any(name.startswith('.') for name in within.parts):
             continue
-        if path.is_file() and reader_of(path):
+        if path.is_file() and reader_of_texts(path):
             texts.append((str(path), path.stat().st_size))
         elif path != root and (path.is_file() or path.is_symlink()):
             others.append(str(within))  # or a linked folder: it may lead back to one above
@@ -220,7 +220,7 @@ def files_below(root):
 def tell_of_blank_lines(files):
     """Tell on stderr if the largest .txt looks as if it had a sentence on each line, and a blank line after
     each document: then it should not be read as one document."""
-    sizes = {name: size for name, size in files if reader_of(Path(name)) is read_txt}
+    sizes = {name: size for name, size in files if reader_of_texts(Path(name)) is txt_texts}
     if not sizes:
         return
     largest = max(sizes, key=sizes.get)
@@ -235,7 +235,7 @@ def tell_of_blank_lines(files):
                   '--txt=blank_lines reads it so, otherwise a .txt is one document', file=sys.stderr)
 
 
-def reader_of(path):
+def reader_of_texts(path):
     """The function that reads a file's texts, by the end of its name; None if there is none."""
     name = path.name.lower().removesuffix('.gz')
     return READERS.get(Path(name).suffix)
@@ -244,7 +244,7 @@ def reader_of(path):
 def folder_texts(files, cfg):
     """Yield the texts of files, and ValueErrors."""
     for name, _ in files:
-        read = reader_of(Path(name))
+        read = reader_of_texts(Path(name))
         try:
             yield from read(Path(name), cfg)
         except ValueError as error:
@@ -256,10 +256,10 @@ def texts_of(batches, where, cfg):
     columns = (batch[cfg.column] for batch in batches)
     for number, value in enumerate(itertools.chain.from_iterable(columns)):
         row = {cfg.column: value}
-        yield text_of(row, f'{where} row {number}', cfg)
+        yield checked_text(row, f'{where} row {number}', cfg)
 
 
-def text_of(row, where, cfg):
+def checked_text(row, where, cfg):
     text = row.get(cfg.column)
     if isinstance(text, str):
         return clean(text)
@@ -270,7 +270,7 @@ def clean(text):
     return text.removeprefix('\ufeff').replace('\r\n', '\n').replace('\r', '\n')
 
 
-def read_txt(path, cfg):
+def txt_texts(path, cfg):
     with open_text(path) as file:
         text = file.read()
     documents = [text]
@@ -306,12 +306,12 @@ def cut(text):
         start = end
 
 
-def read_jsonl(path, cfg):
+def jsonl_texts(path, cfg):
     for where, row in json_rows(path):
-        yield row if isinstance(row, ValueError) else text_of(row, where, cfg)
+        yield row if isinstance(row, ValueError) else checked_text(row, where, cfg)
 
 
-def read_parquet(path, cfg):
+def parquet_texts(path, cfg):
     import pyarrow.parquet
     with named_if_damaged(path, ValueError):
         file = pyarrow.parquet.ParquetFile(path)
@@ -323,10 +323,10 @@ def read_parquet(path, cfg):
         yield from texts_of((batch.to_pydict() for batch in batches), path, cfg)
 
 
-READERS = {'.txt': read_txt, '.train': read_txt, '.jsonl': read_jsonl, '.parquet': read_parquet}
+READERS = {'.txt': txt_texts, '.train': txt_texts, '.jsonl': jsonl_texts, '.parquet': parquet_texts}
 
 
-def prepare(cfg, part=-1, parts=1):
+def write_corpus(cfg, part=-1, parts=1):
     """Write the corpus, or one part of it. Without a part: every shard that is missing, then meta.json."""
     check_value('part', int, part, -1, parts - 1)
     folder = Path(cfg.out)
@@ -485,7 +485,7 @@ def prepare_part(cfg, units, commit, encode, dtype, limit):
                 bar.update(counts['tokens'] + counts['val_tokens'])
                 done.append(counts)
             elif bar.n < limit:
-                texts = records_of(files_of(unit, cfg), {})
+                texts = records_of(files_of_unit(unit, cfg), {})
                 documents = documents_of(unit, cfg)
                 chunks = iter(lambda: [*itertools.islice(documents, CHUNK)], [])
                 results = in_order(encode, chunks, threads, 2 * threads)
@@ -517,7 +517,7 @@ def share_unknown(cfg, counts):
     return share, first
 
 
-def files_of(unit, cfg):
+def files_of_unit(unit, cfg):
     """The names of a unit's own files."""
     part, held_out_files = unit
     files = held_out_files if cfg.source == 'hub' else part + held_out_files
@@ -584,7 +584,7 @@ def join(cfg, tokenizer, about, files, counts):
         meta[name] = sum((unit[name] for unit in counts), nothing)
     if not meta['tokens']:
         raise ValueError(f'{cfg.path}: no training text there; remove {folder}')
-    meta['fingerprint'] = fingerprint(meta)
+    meta['fingerprint'] = corpus_fingerprint(meta)
     meta['unigram_loss'] = None
     if meta['val_tokens']:
         meta['unigram_loss'] = unigram_loss(folder, meta)
@@ -617,7 +617,7 @@ def unigram_loss(folder, meta, without=()):
     return float((val * nats).sum() / max(1, val.sum()))
 
 
-def fingerprint(meta):
+def corpus_fingerprint(meta):
     """sha256 of a corpus: of its tokenizer's fingerprint and its shards' sha256."""
     digests = [meta['tokenizer']]
     for shard in meta['shards'] + meta['val_shards']:

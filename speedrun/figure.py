@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 from nanoencoder.figures import style_of
 from nanoencoder.settings import plain_words, run_main
 from speedrun.referee import TARGET
-from studies.figures import write
+from studies.figures import write_figure
 
 # {arm: row}
 RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'clm25-mlm',
@@ -29,7 +29,7 @@ def race(ax, losses):
 
 def main():
     plain_words(sys.argv[1:])
-    write(race, 'held-out MLM loss, seed 0', Path('speedrun/losses.png'))
+    write_figure(race, 'held-out MLM loss, seed 0', Path('speedrun/losses.png'))
 
 
 if __name__ == '__main__':

@@ -46,7 +46,7 @@ from evaluate import find_runs
 from model import Model
 from nanoencoder.files import read_json, saved_steps, write_sealed
 from nanoencoder.huggingface import MOMENTS, NAMES, WEIGHTS, read_state
-from nanoencoder.prepare import clean, fingerprint, hash_of, verify
+from nanoencoder.prepare import clean, corpus_fingerprint, hash_of, verify
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import refuse_differences
 from nanoencoder.settings import (
@@ -403,7 +403,7 @@ def without_held_out(corpus, folder):
     none = {'val_shards': [], 'val_tokens': 0, 'val_documents': 0, 'unigram_loss': None}
     meta = corpus.meta | none
     meta.pop('digest', None)
-    meta['fingerprint'] = fingerprint(meta)
+    meta['fingerprint'] = corpus_fingerprint(meta)
     write_sealed(folder / 'meta.json', meta)
     return folder
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 import numpy as np
 
 from evaluate import seeds_half
-from nanoencoder.figures import panels, save, style_of
+from nanoencoder.figures import panels, save_figure, style_of
 from nanoencoder.settings import plain_words, run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
@@ -118,7 +118,7 @@ def leads(ax, losses):
     ax.set(xlabel='million tokens of pretraining', ylabel='nats a masked token, held out')
 
 
-def write(draw, title, path):
+def write_figure(draw, title, path):
     """Draw a figure of a study's losses.csv, if it is there yet, and print its path.
 
     draw  draws on an Axes what the table shows"""
@@ -129,12 +129,12 @@ def write(draw, title, path):
         draw(axes[title], pandas.read_csv(table))
         axes[title].legend(fontsize=8, ncols=2)
         drawn.set_size_inches(7, 3.5)
-        print(save(drawn, path))
+        print(save_figure(drawn, path))
 
 
 def main():
     plain_words(sys.argv[1:])
-    write(leads, 'lead of CLM then MLM over MLM', Path('studies/targets/leads.png'))
+    write_figure(leads, 'lead of CLM then MLM over MLM', Path('studies/targets/leads.png'))
 
 
 if __name__ == '__main__':

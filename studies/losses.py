@@ -42,7 +42,7 @@ def plateau(config, lines):
     return None
 
 
-def table(path, folders):
+def losses_table(path, folders):
     """Return a losses.csv with a line for each validation of these runs, or None if there are none.
 
     path     of the file as it was; its lines stay

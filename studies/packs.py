@@ -113,7 +113,7 @@ def write_packs(folder):
         rows.append([str(getattr(written, name)) for name in COLUMNS])
     logs = [path.parent for path in sorted(folder.glob('out/*/log.jsonl'))]
     tables = {'scores.csv': pandas.DataFrame(sorted(rows), columns=COLUMNS),
-              'losses.csv': losses.table(folder / 'losses.csv', logs)}
+              'losses.csv': losses.losses_table(folder / 'losses.csv', logs)}
 
     listing = folder / 'sha256.json'
     listing.unlink(missing_ok=True)     # until all files are of this pack, whatever kills it

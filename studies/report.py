@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 import evaluate
 from data import OBJECTIVES
 from evaluate import markdown, p_value, seeds_half, shown
-from nanoencoder.figures import save
+from nanoencoder.figures import save_figure
 from nanoencoder.files import read_json, whole
 from nanoencoder.predictions import lr_text
 from nanoencoder.settings import run_main
@@ -536,7 +536,7 @@ def write_report(study):
     text = page(evidence)
     panels = ladder_panels(evidence)
     if panels:
-        print(save(figures.ladder(panels), study.folder / 'ladder.png'))
+        print(save_figure(figures.ladder(panels), study.folder / 'ladder.png'))
     with whole(study.folder / 'report.md') as temporary:
         temporary.write_text(text, encoding='utf-8')
     print(study.folder / 'report.md')

@@ -224,7 +224,7 @@ def corpus(tmp_path_factory):
         jsonl(folder / f'texts/{k:04d}.jsonl', rows[k:k + 100])
     cfg = prepare.Settings(source='folder', path=str(folder / 'texts'), out=str(folder / 'out'),
                            val_permille=200, shard_bytes=100_000)
-    prepare.prepare(cfg)
+    prepare.write_corpus(cfg)
     return folder / 'out'
 
 
@@ -351,7 +351,7 @@ def prepared(command, checkpoint):
     def prepare(kind, model=checkpoint, **changes):
         _, *words = command(kind, f'--model={model}')
         cfg, _ = parse(finetune.Settings, words)
-        cfg, base, (data,) = finetune.prepare(dataclasses.replace(cfg, **changes))
+        cfg, base, (data,) = finetune.open_model_and_task(dataclasses.replace(cfg, **changes))
         return cfg, base, data
     return prepare
 

@@ -74,7 +74,7 @@ def test_a_token_classifiers_pipeline_gives_whole_words(qk_norm, prepared, tmp_p
                                    aggregation_strategy='first')
     num_tokens = []     # of each entity
     for row, example in zip(data.rows['test'], data.examples['test']):
-        probabilities = finetune.encode(encoder.eval(), [example.tokens], base.world).softmax(1)
+        probabilities = finetune.forward(encoder.eval(), [example.tokens], base.world).softmax(1)
         token_words = example.words.tolist()
         expected = []
         start = 0   # of the word in the text

@@ -335,8 +335,9 @@ def test_whole_words_are_masked_whole_and_as_many_tokens(folders, family, tmp_pa
     run_block('data.py, below OBJECTIVES, too', data)
     text = 'The arrays of unusual shapes, broadcasting,\nand others.\nNext ' * 200
     jsonl(tmp_path / 'texts/a.jsonl', [{'text': text}, {'text': 'held out'}])
-    prepare.prepare(prepare.Settings(path=f'{tmp_path}/texts', tokenizer=str(folders[family]), val_permille=1,
-                                     out=f'{tmp_path}/out'))
+    cfg = prepare.Settings(path=f'{tmp_path}/texts', tokenizer=str(folders[family]), val_permille=1,
+                           out=f'{tmp_path}/out')
+    prepare.write_corpus(cfg)
     corpus = data.Corpus(tmp_path / 'out')
     tokenizer = transformers.AutoTokenizer.from_pretrained(folders[family])
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

@@ -771,7 +771,7 @@ def test_bad_commands_get_one_line(words, part):
 def test_a_figure_of_rates_has_a_score_at_each_rate(predictions, monkeypatch):
     """Of two seeds their range, and not an interval."""
     drawn = []
-    monkeypatch.setattr(figures, 'save', lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure))
     shutil.rmtree(predictions / 'poor')
     for path in predictions.rglob('*_sd2'):
         shutil.rmtree(path)
@@ -825,7 +825,7 @@ def test_runs_that_would_look_alike_get_colours_of_their_own():
 
 def test_a_figure_is_of_any_number_in_which_runs_differ(predictions, monkeypatch):
     drawn = []
-    monkeypatch.setattr(figures, 'save', lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure))
     cfg = evaluate.Settings(predictions=str(predictions), resamples=100)
     for model, tokens in {'poor': 800, 'good': 8_000}.items():
         change(predictions / model, pretraining=PAST | {'tokens': tokens}, sizes={'hidden_size': tokens / 8})

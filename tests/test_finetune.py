@@ -96,7 +96,7 @@ def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, tmp_path)
     expected = out.logits
     if kind == 'TC':
         expected = expected[inputs['attention_mask'].bool()]
-    ours = finetune.encode(encoder, [example.tokens for example in batch], base.world)
+    ours = finetune.forward(encoder, [example.tokens for example in batch], base.world)
     assert_near(ours, expected)
 
     after, (line,) = finetune.fit(cfg, base, data)
@@ -118,7 +118,7 @@ def test_contrastive_loss_by_hand(prepared):
     pairs, _ = examples_of(data.kind, train, (), TOKENIZER, 20)
 
     with torch.no_grad():
-        outputs = finetune.encode(encoder, data.kind.texts(pairs), base.world)
+        outputs = finetune.forward(encoder, data.kind.texts(pairs), base.world)
     queries, documents = outputs.double().split(4)
     logits = 20 * queries @ documents.T
     logits[1, [2, 3]] = -torch.inf

@@ -148,7 +148,7 @@ def test_weights_in_bf16_leave_rope_in_fp32(folders, prepared):
     frequencies = dict(encoder.model.named_buffers())
     assert frequencies
     assert_near(frequencies, dict(base.transformer.named_buffers()), 0)
-    assert finetune.encode(encoder, [np.arange(9)], base.world).isfinite().all()
+    assert finetune.forward(encoder, [np.arange(9)], base.world).isfinite().all()
 
 
 LENGTHS = [1, 2, 8, 9, 17, 30, 31, 40, 64, 65, 100]

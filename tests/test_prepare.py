@@ -72,7 +72,7 @@ def elsewhere(cfg, name, **changes):
 
 def prepared(cfg, part=-1, parts=1):
     """The Corpus of these settings, or None where only a part of it was prepared."""
-    prepare.prepare(cfg, part, parts)
+    prepare.write_corpus(cfg, part, parts)
     if part < 0:
         return data.Corpus(cfg.out)
 
@@ -112,7 +112,7 @@ def in_turn(texts):
 
 def split_of(texts, val_permille=100):
     """(texts to train on, held-out texts)"""
-    held = [text for text in texts if prepare.held_out(text, val_permille)]
+    held = [text for text in texts if prepare.is_held_out(text, val_permille)]
     return [text for text in texts if text not in held], held
 
 
@@ -209,7 +209,7 @@ def cut(tmp_path, text, line_end='\r\n', **changes):
     path = tmp_path / 'a.txt'
     written = '\ufeff' + text.replace('\n', line_end)
     path.write_bytes(written.encode())
-    return list(prepare.read_txt(path, prepare.Settings(**changes)))
+    return list(prepare.txt_texts(path, prepare.Settings(**changes)))
 
 
 @pytest.mark.parametrize('line', ['one two three ' * 150_000, '東' * 1_500_000])
@@ -403,10 +403,10 @@ def test_copies_of_a_document_are_held_out_alike(by, least, most):
             f'\ufeff{text}',
             unicodedata.normalize('NFD', text),
             unicodedata.normalize('NFC', text)]
-        sides = {prepare.held_out(prepare.clean(copy), 500, by) for copy in copies}
+        sides = {prepare.is_held_out(prepare.clean(copy), 500, by) for copy in copies}
         torn += len(sides) == 2
     assert least <= torn <= most
-    assert 16 < sum(prepare.held_out(text, 500, by) for text in texts) < 48
+    assert 16 < sum(prepare.is_held_out(text, 500, by) for text in texts) < 48
 
 
 def killed(cfg, n):

@@ -413,7 +413,8 @@ def test_a_checkpoint_without_adamws_count_of_steps_is_continued(copied):
 
 
 @pytest.mark.parametrize('owner, place', [
-    (huggingface, 'write_folder'), (checkpoint, 'write_sealed'), (files, 'sync'), (checkpoint, 'saved_steps')])
+    (huggingface, 'write_folder'), (checkpoint, 'write_sealed'),
+    (files, 'sync'), (checkpoint, 'saved_steps')])
 def test_a_death_anywhere_in_a_save_leaves_the_checkpoint_before_it(settings, finished, monkeypatch,
                                                                     owner, place):
     cfg = settings(save_every=4, keep=1)

@@ -48,7 +48,7 @@ def copy_into(tensor, values):
 
 
 @torch.no_grad()
-def initialise(model, origin, cfg):
+def load_weights(model, origin, cfg):
     """Fill the model with the weights of its origin, and with new ones where that has none."""
     empty = dict(model.named_parameters())
     if origin.folder:
@@ -132,7 +132,7 @@ def read_optimizer(model, optimizer, origin, cfg):
             state['step'] = torch.tensor(float(step), device=p.device)
 
 
-def save(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
+def save_checkpoint(run, model, optimizer, step, seconds, corpus, cfg, world, write_model):
     """Have rank 0 write <run>/<step>/ and remove older checkpoints, but for those of `keep` and `save_at`.
     The others wait. FloatingPointError in every process if a weight or a moment is not finite.
 

@@ -74,7 +74,7 @@ class Kind:
                 raise ValueError(f'{task.dataset} {split}: no row has a label; `unlabelled` leaves out all')
         self.check(labels)
         if not task.validation:
-            rows['train'], rows['validation'] = held_out(rows['train'], task.hold_out)
+            rows['train'], rows['validation'] = split_rows(rows['train'], task.hold_out)
 
         for split in SPLITS:    # each row of a split gets an id of its own
             seen = set()
@@ -153,7 +153,7 @@ def targets_of(batch):
     return torch.from_numpy(np.concatenate(targets))
 
 
-def held_out(rows, share):
+def split_rows(rows, share):
     """(rows to train on, rows held out), drawn as the authors draw them, by `datasets` with seed 42."""
     import datasets  # which takes seconds
     numbers = datasets.Dataset.from_dict({'row': range(len(rows))})

@@ -139,7 +139,7 @@ def figure(cfg, name, problems):
                 points.append((panel, line + figures.suffix_of(model), x, *interval))
     scale = 'linear' if name in ('ratio', 'share', 'cpt') else 'log'
     drawn = figures.curves(points, FIGURES[name], scale)
-    print(figures.save(drawn, Path(cfg.out, f'{name}.png')))
+    print(figures.save_figure(drawn, Path(cfg.out, f'{name}.png')))
 
 
 def place(name, about, lr):
