@@ -79,6 +79,10 @@ formats: build/transformers-5.3.0/installed build/transformers-5.23.0/installed
 	build/transformers-5.3.0/bin/python -m pytest -q tests/formats.py
 	build/transformers-5.23.0/bin/python -m pytest -q tests/formats.py
 
+# The tests with the lowest versions that pyproject.toml allows; torch's is that of the others.
+lowest: build/lowest/installed
+	build/lowest/bin/python -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests speedrun
+
 .venv: $(READY)
 
 # pip takes the exact versions that pyproject.toml has for uv.
@@ -107,8 +111,15 @@ build/transformers-%/installed: pyproject.toml
 	$(@D)/bin/python -m pip install --quiet -c $(@D)/pins.txt torch==2.13.0 ".[data,evaluate]" transformers==$* pytest sentence-transformers
 	touch $@
 
+# uv, since pip always takes the newest. Without --no-config it would take the pins.
+build/lowest/installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet uv==0.13.9
+	$(@D)/bin/uv pip install --quiet --no-config --resolution=lowest-direct --python=$(@D) torch==2.13.0 ".[test]"
+	touch $@
+
 clean:
 	rm -rf corpora/docs corpora/embedded corpora/speedrun texts/embedded texts/docs_* texts/wn_*
 	rm -rf out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
-.PHONY: demo demo-mlm demo-clm-then-mlm study try lint test slow weigh gpu formats .venv clean
+.PHONY: demo demo-mlm demo-clm-then-mlm study try lint test slow weigh gpu formats lowest .venv clean
