@@ -28,7 +28,7 @@ class Objective(NamedTuple):
     expected_targets: Callable  # cfg -> targets a position, on average, for --dry_run
 
 
-def clm(tokens, lengths, random, corpus, cfg):
+def clm(tokens: np.ndarray, lengths: list, random: np.random.Generator, corpus, cfg):
     return tokens, next_tokens(tokens, lengths)
 
 
@@ -215,7 +215,7 @@ class Batch(NamedTuple):
     weights: object  # (N,) float32, factors of the losses; the mean divides by how many are not 0
 
 
-def make_batch(corpus, split, rows, key, objective, cfg):
+def make_batch(corpus, split, rows: list, key: int, objective: str, cfg):
     """Return (the Batch of some rows [(i, stretch)] under an objective, the sum of the rows' hashes).
 
     The randomness of row i is Philox(key, i), drawn in a fixed order: the cut, then what the objective draws.

@@ -208,7 +208,7 @@ class Model(nn.Module):
             return self.model.embed_tokens.weight
         return self.lm_head.weight
 
-    def forward(self, tokens, segments, targets, causal, at=None, weights=None):
+    def forward(self, tokens, segments, targets, causal: bool, at=None, weights=None):
         """Return (weighted sum of the losses in nats, number of targets, number of those that the model holds
         for likeliest) of a flat sequence of (N,) int64 tokens. The last is None where gradients are computed.
 

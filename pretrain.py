@@ -154,12 +154,17 @@ ACTIONS = {'dry_run': (False, 'print what the run will be, counted and not measu
            'world_size': (1, 'processes that --dry_run counts with', 1, 10 ** 6)}
 
 
-def train(cfg, start=None, write_model=checkpoint.write_model):
+def train(cfg: Settings, start=None, write_model=checkpoint.write_model):
     """Train a run, from its newest checkpoint if it has one, to its last step. At a signal it saves,
     and raises SystemExit with code 3.
 
-    Other models than ours bring what makes them ready, instead of start_run, and what writes them:
-    examples/continue_encoder.py."""
+    Other models than ours bring what makes them ready, instead of start_run, and what writes them, as
+    examples/continue_encoder.py does:
+
+    start(cfg: Settings, corpus: Corpus, world: World)
+                 -> (model: Module, the same wrapped: Module, Optimizer, state: dict, how it began: str)
+    write_model(folder: Path, model: Module, weights: {name: Tensor}, objective: str, corpus: Corpus,
+                 cfg: Settings) -> None"""
     start = start or start_run
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)

@@ -15,11 +15,11 @@ NO_LABEL = -100   # the target of a token that has none
 
 class Example(NamedTuple):
     """A text as the model reads it. Arrays are as long as `tokens`."""
-    tokens: np.ndarray              # (n,) int64, special ones around the text's: ours end with eos
-    targets: np.ndarray = None      # SC (1,): the label; TC, QA (n,): a label at each token, or NO_LABEL
-    row: int = 0                    # index of the row it was made of
-    words: np.ndarray = None        # TC, MP (n,): the number of each token's word, or -1
-    characters: np.ndarray = None   # QA (n, 2): the first and last + 1 of each token in the context, or -1
+    tokens: np.ndarray                  # (n,) int64, special ones around the text's: ours end with eos
+    targets: np.ndarray | None = None   # SC (1,): the label; TC, QA (n,): one at each token, or NO_LABEL
+    row: int = 0                        # index of the row it was made of
+    words: np.ndarray | None = None     # TC, MP (n,): the number of each token's word, or -1
+    characters: np.ndarray | None = None  # QA (n, 2): first and last + 1 of each token in the context, or -1
 
 
 def all_rows(count):
@@ -30,11 +30,12 @@ def all_rows(count):
 class Kind:
     """A kind of task, made of a Task's settings. Besides what it changes of this class, it defines
 
-    make_row(row, labels, where)   what it needs of a file's row, None if that has no label; ValueError that
-                                   says where
-    examples(row, labels, tokenizer, max_length, lost)
-                                   [Example] of a row; counts in `lost` what truncation loses
-    answer(row, read, labels)      what is predicted of a row, from [(Example, the head's output)] of it"""
+    make_row(row: dict, labels: Labels, where: str) -> dict | None
+        what it needs of a file's row, None if that has no label; ValueError that says where
+    examples(row: dict, labels: tuple, tokenizer: Tokenizer, max_length: int, lost: Counter) -> list[Example]
+        those of a row; counts in `lost` what truncation loses
+    answer(row: dict, read: list[tuple[Example, np.ndarray]], labels: tuple) -> object
+        what is predicted of a row, from its examples and the head's output for each"""
     head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
     labelled_by = ''     # key of a row's label, and the setting that names its column in files
     inputs = ('text',)   # keys of what the model reads of a row
@@ -48,7 +49,7 @@ class Kind:
     def __init__(self, task):
         self.task = task
 
-    def load(self, training=True):
+    def load(self, training: bool = True) -> tuple[dict, tuple]:
         """({split: rows}, labels): checked rows, each with an id. Retrieval alone can leave out train, by
         training=False."""
         task = self.task
@@ -86,20 +87,20 @@ class Kind:
             print(f'{task.dataset}: {count:,} labels {old!r} read as {labels.meant[old]!r}', file=sys.stderr)
         return rows, self.output_names or labels.names
 
-    def texts(self, batch):
+    def texts(self, batch: list[Example]) -> list[np.ndarray]:
         """The token arrays of a batch's examples, in the order of the outputs that `loss` gets."""
         return [example.tokens for example in batch]
 
-    def loss(self, outputs, batch):
+    def loss(self, outputs: torch.Tensor, batch: list[Example]) -> torch.Tensor:
         """The sum of the losses of a batch's examples, from the head's outputs: here cross-entropy."""
         targets = targets_of(batch).to(outputs.device)
         return F.cross_entropy(outputs, targets, ignore_index=NO_LABEL, reduction='sum')
 
-    def check(self, labels):
+    def check(self, labels: Labels):
         """ValueError that names the labels which no row may have."""
         labels.check()
 
-    def encode(self, rows, labels, tokenizer, max_length, choose_rows=all_rows):
+    def encode(self, rows: dict, labels: tuple, tokenizer, max_length: int, choose_rows=all_rows) -> dict:
         """{split: ([Example], Counter of what truncation lost)}.
 
         choose_rows(n) returns the indices, of n training rows, that will be read. The others are not
@@ -119,7 +120,7 @@ class Kind:
             encoded[split] = examples, lost
         return encoded
 
-    def predict(self, data, outputs):
+    def predict(self, data: 'Data', outputs: dict) -> dict:
         """{split: rows} for evaluate.py, of {part: [the head's output for each example]}."""
         predictions = {}
         for split in SCORED:
@@ -131,7 +132,7 @@ class Kind:
                 for k, row in enumerate(data.rows[split])]
         return predictions
 
-    def prediction(self, row, pred):
+    def prediction(self, row: dict, pred) -> dict:
         return {
             'id': row['id'],
             'gold': row[self.labelled_by or 'label'],
