@@ -4,7 +4,7 @@
     python evaluate.py table --protocol=paper   # by the paper's rules
     python evaluate.py table --others           # exact match, strict F1, precision, recall, ...
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
-    python evaluate.py figure tokens            # or step, flops, mask_ratio, lr: any number of run.json
+    python evaluate.py figure tokens            # or step, flops, lr: any numeric field of run.json
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
 
 Read it from the top: runs and their scores, the noise of instances and of seeds, what is estimated from
@@ -312,8 +312,8 @@ def with_seeds(draws, arms, cfg):
     for scores, noise in arms:
         S = len(scores)
         if S > 1:
-            in_draws = noise * (S - 1) / (S + 1)
-            variance = (statistics.variance(scores) - in_draws) / S
+            counted_twice = noise * (S - 1) / (S + 1)   # a simulation chose this share: docs/protocols.md
+            variance = (statistics.variance(scores) - counted_twice) / S
             added.append((S, variance))
 
     too_much = -sum(min(0.0, variance) for _, variance in added)
@@ -996,11 +996,15 @@ def figure(cfg, key, problems, found=None):
         groups.pop(0, None)     # of methods that have none
     points = []
     for group in groups.values():
-        one_run = {(run.model, run.task): run for run in group}
+        places = {}     # {(model, task): the numbers of its runs}
+        for run in group:
+            places.setdefault((run.model, run.task), set()).add(numbers_of(run.about)[key])
+        pretrainings = {run.model: run.pretraining for run in group}
         for model, task, panel, *interval in points_of(make_cells(group, cfg, problems), problems):
-            run = one_run[model, task]
-            x = numbers_of(run.about)[key]
-            points.append((model, run.pretraining, x, panel, *interval))
+            if len(places[model, task]) > 1:
+                raise ValueError(f'figure {key}: runs of {model} differ in it; a score is of all of them')
+            x, = places[model, task]
+            points.append((model, pretrainings[model], x, panel, *interval))
     print(figures.save_figure(figures.against(key, points), Path(cfg.out, f'{key}.png')))
 
 
@@ -1023,8 +1027,11 @@ def number_in(runs, key):
             values.setdefault(name, set()).add(value)
     names = sorted(name for name in values if len(values[name]) > 1)
     meant = [name for name in names if f'.{name}'.endswith(f'.{key}')]
+    if len(meant) > 1:      # pretraining.fixed says most settings of a pretraining once more
+        meant = [name for name in meant if '.fixed.' not in name]
     if len(meant) != 1:
-        raise ValueError(f'figure {key}: which number of run.json? These runs differ in {", ".join(names)}')
+        raise ValueError(f'figure {key}: which number of run.json? Those in which these runs differ are '
+                         f'{", ".join(names)}')
     return meant[0]
 
 
@@ -1057,11 +1064,11 @@ def losses(folders, out):
     points = []         # (panel, line, step, mean, low, high)
     logs = [read_log(folder) for folder in folders]
     configs = [config for config, _ in logs]
-    recipes = {}         # {line: (recipe, run)}
+    styles = {}         # {line: (its usual style, its run)}
     for config, lines in logs:
         name = config['name']
         legend = figures.legend_of(config, configs)
-        recipes[legend] = figures.recipe_of(config), figures.run_of(config)
+        styles[legend] = figures.style_of_config(config), figures.run_of(config)
         if not lines:
             raise ValueError(f'{name}: has logged no step yet; log_every says when it does')
         corpus = config['corpus_meta']['fingerprint']
@@ -1087,13 +1094,13 @@ def losses(folders, out):
         if known:
             rows.append({'run': 'token frequencies'} | known)
         print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
-    drawn = figures.curves(points, 'steps', 'linear', '', figures.styles_of(recipes))
+    drawn = figures.curves(points, 'steps', 'linear', '', figures.styles_of(styles))
     print(figures.save_figure(drawn, Path(out, 'losses.png')))
 
 
 def losses_row(config, lines):
     """Return what is printed of a pretraining: its phases, and what its last validation said: '4.880 of 205'
-    is the mean over 205 tokens that were predicted, '31.2%' the share of them that was predicted right."""
+    is the mean over 205 losses, '31.2%' the share of the predicted tokens that was right."""
     last = lines[-1]
     for line in lines:
         if line.keys() & LOSSES.keys():

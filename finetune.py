@@ -39,7 +39,7 @@ from nanoencoder.predictions import SCORED, about_run, is_written, run_folder, w
 from nanoencoder.processes import World, pick_device
 from nanoencoder.sentence_encoders import read_pooling
 from nanoencoder.settings import is_full, may_change, parse, run_main, setting
-from nanoencoder.tasks.kind import NO_LABEL, all_rows, pack, targets_of
+from nanoencoder.tasks.kind import all_rows, pack
 from nanoencoder.tasks.models import (
     Scoring,
     check_export,
@@ -318,9 +318,7 @@ def forward(encoder, arrays, world):
 
 def backward(cfg, world, encoder, batch, kind):
     """Add the gradients of a batch's mean loss, a few examples at once. Returns the loss, on the device."""
-    count = len(batch)
-    if kind.head == 'tokens':   # the mean is over all tokens that have a label
-        count = max(1, int((targets_of(batch) != NO_LABEL).sum()))
+    count = kind.num_losses(batch)
     budget = math.inf if kind.in_one_piece else cfg.tokens_at_once
     total = torch.zeros((), device=world.device)
     for chosen in pack([len(example.tokens) for example in batch], budget):

@@ -325,7 +325,7 @@ def loss_and_gradient(logits, targets, weights, with_gradient):
     weights = weights[:, None]
     shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shifted.sub_(shifted.amax(1, keepdim=True))    # exp cannot overflow then
-    of_target = shifted.gather(1, targets)
+    of_target = shifted.gather(1, targets)     # before exp_ overwrites it
     exp = shifted.exp_()
     total = exp.sum(1, keepdim=True)
     log_p = of_target - total.log()

@@ -116,14 +116,14 @@ class Settings:
             raise ValueError('phases must be (objective, steps) pairs such as (("clm", 10), ("mlm", 32)), '
                              f'objective one of {", ".join(OBJECTIVES)}, not {self.phases!r:.80}')
         object.__setattr__(self, 'matrix_lr_ratio', ratio_of(self))
-        for name in ('warmup_steps', 'decay_steps'):
-            steps = getattr(self, name)
-            if type(steps) is float and 0 < steps < 1:    # a share of all steps
-                object.__setattr__(self, name, round(steps * self.total_steps))
 
         # those that depend on each other
         for name in ('decay_steps', 'warmup_steps'):
-            check_value(name, int, getattr(self, name), 0, self.total_steps)
+            steps = getattr(self, name)
+            if type(steps) is float:    # a share of all steps
+                steps = round(steps * self.total_steps)
+                object.__setattr__(self, name, steps)
+            check_value(name, int, steps, 0, self.total_steps)
         for step in self.save_at:
             check_value('save_at', int, step, 1, self.total_steps)
 
@@ -165,14 +165,13 @@ def train(cfg: Settings, start=None, write_model=checkpoint.write_model):
                  -> (model: Module, the same wrapped: Module, Optimizer, state: dict, how it began: str)
     write_model(folder: Path, model: Module, weights: {name: Tensor}, objective: str, corpus: Corpus,
                  cfg: Settings) -> None"""
-    start = start or start_run
     with processes(cfg.device, cfg.dtype) as world, stop_signals() as stop, locked_run(cfg, world) as run:
         check_rows(cfg, world.size)
         checkpoint.check_optimizer(cfg, world.device)
         corpus = checkpoint.open_corpus(cfg, world)
         if cfg.val_rows:
             check_held_out(corpus, cfg)
-        model, wrapped, optimizer, state, how = start(cfg, corpus, world)
+        model, wrapped, optimizer, state, how = (start or start_run)(cfg, corpus, world)
         log = Log(run, cfg, corpus, world, optimizer, state, how)
 
         def read(step):    # in a thread, a few steps ahead
@@ -328,21 +327,21 @@ def validate(wrapped, corpus, cfg, world):
     for objective, batches in held_out_batches(corpus, cfg, world.rank, world.size):
         causal = OBJECTIVES[objective].causal
         loss_sum = 0
-        count = 0           # of losses in the mean, of which masked diffusion has more than it predicts
-        predicted = 0
+        num_losses = 0      # in the mean; masked diffusion has more of them than it predicts tokens
+        num_predicted = 0
         correct = 0
         for batch in batches:
             batch = to_tensors(batch, cfg.context, world.device)
-            count += batch.weights.count_nonzero().item()
+            num_losses += batch.weights.count_nonzero().item()
             loss, num_targets, num_correct = forward(wrapped, batch, causal, world)
             loss_sum += loss
-            predicted += num_targets
+            num_predicted += num_targets
             correct += num_correct
         loss_sum = world.sum_tensor(loss_sum).item()
-        count, predicted, correct = world.sum([count, predicted, int(correct)])
-        measured[f'val_{objective}_loss'] = loss_sum / max(1, count)
-        measured[f'val_{objective}_targets'] = count
-        measured[f'val_{objective}_accuracy'] = correct / max(1, predicted)
+        num_losses, num_predicted, correct = world.sum([num_losses, num_predicted, int(correct)])
+        measured[f'val_{objective}_loss'] = loss_sum / max(1, num_losses)
+        measured[f'val_{objective}_targets'] = num_losses
+        measured[f'val_{objective}_accuracy'] = correct / max(1, num_predicted)
     if isinstance(wrapped, FSDPModule):
         wrapped.reshard()  # without a backward pass the embedding and the head stay whole
     return measured

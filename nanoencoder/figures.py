@@ -21,7 +21,8 @@ OTHER = '#8b6bb1'               # violet
 # readers can tell them from each other and from the first three above.
 OF_FURTHER_RUNS = ('#e69f00', '#88ccee', '#882255', '#000000', '#332288')
 # of config.json: what seeds and starts of one run may differ in
-NOT_OF_A_RECIPE = {'name', 'row', 'seed', 'out', 'branch_from', 'corpus', 'corpus_meta', 'starts'}
+NOT_OF_A_RECIPE = {
+    'name', 'row', 'seed', 'out', 'branch_from', 'weights_from', 'corpus', 'corpus_meta', 'starts'}
 MARKERS = 'os^Dv*PX'
 LABELS = {      # of numbers of run.json; others have their name
     'pretraining.mask_ratio': 'masking ratio',
@@ -33,37 +34,43 @@ LABELS = {      # of numbers of run.json; others have their name
 LENGTHS = ('pretraining.step', 'pretraining.tokens', 'pretraining.flops')
 
 
-def style_of(line):
+def style_of(objectives, optimizer):
+    """Return the usual (colour, dash) of a pretraining's line."""
+    different = tuple(dict.fromkeys(objectives))    # MLM then MLM is MLM
+    dash = '--' if optimizer == 'muon' else '-'
+    return COLOURS.get(different, OTHER), dash
+
+
+def style_of_name(line):
     """Return (colour, dash) of a line from its name, such as 'CLM then MLM 40%' or 'muon-mlm-1800'."""
     words = line.lower()
     names = sorted(OBJECTIVES, key=len, reverse=True)   # clm_some is not clm
-    objectives = dict.fromkeys(re.findall('|'.join(names), words))     # MLM then MLM is MLM
-    dash = '--' if 'muon' in words else '-'
-    return COLOURS.get(tuple(objectives), OTHER), dash
+    objectives = re.findall('|'.join(names), words)
+    return style_of(objectives, 'muon' if 'muon' in words else 'adamw')
 
 
 def styles_of(lines):
     """Return {line: (colour, dash)}. The first of several runs with the same style keeps it, and the others
     get colours of their own. All lines of one run, such as its seeds, look alike.
 
-    lines  {line: (words that style_of reads, the run that it belongs to)}"""
+    lines  {line: (its usual style, the run that it belongs to)}"""
     further = itertools.cycle(OF_FURTHER_RUNS)
-    styles = {}     # {(style of the words, run): its style}
-    for words, run in lines.values():
-        colour, dash = style_of(words)
-        key = (colour, dash), run
-        if key in styles:
+    styles = {}     # {(usual style, run): its style}
+    for usual, run in lines.values():
+        if (usual, run) in styles:
             continue
-        if (colour, dash) in styles.values():
-            colour = next(further)
-        styles[key] = colour, dash
-    return {line: styles[style_of(words), run] for line, (words, run) in lines.items()}
+        style = usual
+        if usual in styles.values():
+            _, dash = usual
+            style = next(further), dash
+        styles[usual, run] = style
+    return {line: styles[key] for line, key in lines.items()}
 
 
-def recipe_of(config):
-    """Return words for style_of, of a pretraining's config.json."""
+def style_of_config(config):
+    """Return the usual (colour, dash) of a pretraining, of its config.json."""
     objectives = [objective for objective, _ in config['phases']]
-    return f'{" then ".join(objectives)}, {config.get("optimizer", "")}'
+    return style_of(objectives, config.get('optimizer', 'adamw'))
 
 
 def run_of(config):
@@ -74,8 +81,8 @@ def run_of(config):
 def legend_of(config, configs):
     """Return a pretraining's line in a legend: its name, and the settings in which it differs from others of
     these configs that would look the same."""
-    style = style_of(recipe_of(config))
-    alike = [other for other in configs if style_of(recipe_of(other)) == style]
+    style = style_of_config(config)
+    alike = [other for other in configs if style_of_config(other) == style]
     words = [config['name']]
     for name in sorted(config.keys() - NOT_OF_A_RECIPE):
         if any(other.get(name) != config[name] for other in alike):
@@ -116,7 +123,7 @@ def save_figure(drawn, path):
 
 
 def line_of(objectives, about, with_ratio=True):
-    """Return the name of a line: '610m CLM then MLM 40%', or 'CLM and MLM 40% in turn' of repeated phases."""
+    """Return the name of a line: '610M CLM then MLM 40%', or 'CLM and MLM 40% in turn' of repeated phases."""
     names = []
     for objective in objectives:
         name = objective.upper()
@@ -152,6 +159,9 @@ def line_of_model(model, about, key, is_by_run):
         words += f', {about["step"]:,} steps'
     elif is_by_run:
         words += f', of {total_steps(about):,} steps'
+    optimizer = about.get('fixed', {}).get('optimizer', 'adamw')
+    if optimizer != 'adamw':
+        words += f', {optimizer}'
     return words + suffix_of(model)
 
 
@@ -198,7 +208,7 @@ def curves(points, label, scale, score='score, %', styles=None):
 
     drawn, axes = panels(panel for panel, _ in groups)
     lines = dict.fromkeys(line for _, line in groups)
-    styles = styles or styles_of({line: (line, line) for line in lines})
+    styles = styles or styles_of({line: (style_of_name(line), line) for line in lines})
     markers = dict(zip(lines, itertools.cycle(MARKERS)))
     handles = {}
     for (panel, line), values in groups.items():

@@ -372,8 +372,8 @@ def check_weights(folder, weights, shapes):
 
 def with_new_rows(table, vocab_size, new_ids):
     """Return an embedding or a head, (tokens, hidden size), with vocab_size rows. Rows that are added, and
-    those of new_ids, are the mean of the rows before the first of them: a padded vocabulary has untrained
-    rows after the mask's."""
+    those of new_ids, are the mean of the rows before the first of them. Rows after it may be padding that was
+    never trained."""
     num_tokens = len(table)
     new_rows = [*new_ids, *range(num_tokens, vocab_size)]
     if not new_rows:

@@ -197,7 +197,8 @@ def matthews(sums, n):
 
 def count_labels(columns):
     """Return what F1 is made of: of each label in turn, 2 where it is gold and predicted, else 0; and how
-    often it is either, 0 to 2. Columns hold lists of labels as JSON."""
+    often it is either, 0 to 2. Columns hold lists of labels as JSON,
+    so that they are arrays of texts, as those of other statistics are of numbers."""
     texts, where = np.unique(columns, return_inverse=True)
     lists = [json.loads(text) for text in texts]
     terms = []

@@ -300,6 +300,7 @@ def cut(text):
             if end - start > LONGEST:
                 line_end = end
         if start < line_end:
+            # inside a line as long as a book: before a space
             space = text.find(' ', least, min(most, line_end))
             end = min(most, line_end) if space < 0 else space
         yield text[start:end]
@@ -341,12 +342,12 @@ def write_corpus(cfg, part=-1, parts=1):
             return
 
         # a dataset of the hub may have changed since: what was begun stays at its commit
-        begun_at = read_mark(written[0]).get('commit', '') if written else ''
-        units, files, commit = open_source(cfg, begun_at)
+        commit_before = read_mark(written[0]).get('commit', '') if written else ''
+        units, files, commit = open_source(cfg, commit_before)
         tokenizer = load_tokenizer(cfg.tokenizer)
         about = what_fixes(cfg, commit, tokenizer)
-        begun = digest_of([about, files, parts])    # in a mark's name, for all that must stay the same
-        marks = [folder / f'.{begun:.12}_{number:05d}.unit' for number in range(len(units))]
+        digest = digest_of([about, files, parts])    # in a mark's name, for all that must stay the same
+        marks = [folder / f'.{digest:.12}_{number:05d}.unit' for number in range(len(units))]
         if not {*written} <= {*marks}:
             raise ValueError(f'{folder} was begun with other settings, files or --parts: remove it')
 

@@ -53,8 +53,9 @@ def setting(default, low=-inf, high=inf,
     return field(default=default, metadata=metadata)
 
 
-may_change = partial(setting, decides='nothing')    # when a run goes on; all other settings may not
-selects_data = partial(setting, decides='data')     # which may change where the same data is read after all
+may_change = partial(setting, decides='nothing')    # when a run goes on, at any time
+# may change if the rows that are read stay the same, by their sha256; any other setting may not
+selects_data = partial(setting, decides='data')
 
 
 def check(cfg):

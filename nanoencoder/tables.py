@@ -52,7 +52,7 @@ def open_bytes(path):
             raise ValueError(not_utf8(path))
         try:
             yield file
-        except UnicodeDecodeError:
+        except UnicodeDecodeError:      # of open_text, which decodes what it is given here
             raise ValueError(not_utf8(path)) from None
 
 
@@ -88,14 +88,18 @@ def parse_json(text):
     return content
 
 
-def read_jsonl(path, source):
-    """Objects, one a line."""
+def json_objects(path):
+    """Return the objects of a .jsonl, one a line. ValueError for the first line that is none."""
     rows = []
     for _, row in json_rows(path, parse_json):
         if isinstance(row, ValueError):
             raise row
         rows.append(row)
-    return rows, {}
+    return rows
+
+
+def read_jsonl(path, source):
+    return json_objects(path), {}
 
 
 def read_json_array(path, source):

@@ -436,6 +436,7 @@ def from_spec(spec, config):
         specials[MASK] = add_mask(spec)
     for token in spec['added_tokens']:
         token['special'] = token['content'] in specials
+        # a mask takes the space before it along, as it does in transformers and in encode_masked
         token['lstrip'] |= token['content'] == roles['mask']
 
     tokenizer = Tokenizer(byte_level_backend(spec, roles['eos'], specials), roles, specials)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-from nanoencoder.figures import style_of
+from nanoencoder.figures import style_of_name
 from nanoencoder.settings import plain_words, run_main
 from speedrun.referee import TARGET
 from studies.figures import write_figure
@@ -19,7 +19,7 @@ RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'c
 def race(ax, losses):
     """Draw held-out losses of rows, seed 0, by step, and the target."""
     for arm, row in RACED.items():
-        colour, dash = style_of(arm)
+        colour, dash = style_of_name(arm)
         lines = losses[(losses['row'] == row) & (losses['seed'] == 0)]
         ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colour, markersize=3,
                 label=f'{arm}: {row}')

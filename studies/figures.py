@@ -11,11 +11,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 import numpy as np
 
 from evaluate import seeds_half
-from nanoencoder.figures import panels, save_figure, style_of
+from nanoencoder.figures import panels, save_figure, style_of_name
 from nanoencoder.settings import plain_words, run_main
 
 # a colour means one thing in all figures; arms of other objectives get the other colours
-OBJECTIVES = {name: style_of(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
+OBJECTIVES = {name: style_of_name(name)[0] for name in ('CLM', 'MLM', 'CLM then MLM')}
 OTHERS = ('#8b6bb1', '#c9a227', '#5aa9c4', '#b0517f', '#6b8f3a')
 DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
 # {line: MLM's row and that of CLM then MLM in studies/targets}

@@ -12,11 +12,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencode
 
 from nanoencoder.files import json_lines
 from nanoencoder.settings import plain_words, run_main
-from nanoencoder.tables import read_jsonl
+from nanoencoder.tables import json_objects
 
 
 def read_rows(path):
-    rows, _ = read_jsonl(path, None)
+    rows = json_objects(path)
     return rows
 
 

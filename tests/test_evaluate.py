@@ -810,11 +810,11 @@ def test_runs_that_would_look_alike_get_colours_of_their_own():
     legends = [figures.legend_of(config, configs) for config in configs]
     assert legends[:4] == ['clm-s0', 'clm-s1', 'mlm20-s0, mask_ratio 0.2', 'mlm20-s1, mask_ratio 0.2']
     lines = {
-        legend: (figures.recipe_of(config), figures.run_of(config))
+        legend: (figures.style_of_config(config), figures.run_of(config))
         for legend, config in zip(legends, configs)}
     clm, clm1, mlm20, mlm20_1, mlm40, mlm40_1 = figures.styles_of(lines).values()
-    assert clm == clm1 == figures.style_of('clm')
-    assert mlm20 == mlm20_1 == figures.style_of('mlm')
+    assert clm == clm1 == figures.style_of_name('clm')
+    assert mlm20 == mlm20_1 == figures.style_of_name('mlm')
     assert mlm40 == mlm40_1 == (figures.OF_FURTHER_RUNS[0], '-')
 
     points = [('SC', line, x, 50, 40, 60) for line in ('MLM 20%', 'MLM 40%', 'CLM') for x in range(2)]

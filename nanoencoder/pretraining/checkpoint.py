@@ -395,7 +395,7 @@ def inherited(cls, values, sizes_of=sizes_of):
         sizes, _ = huggingface.read_config(huggingface.newest_checkpoint(parent))
         return named | flat(sizes)
     if weights:
-        return named | grown(sizes_of(weights), known['corpus'])
+        return named | sizes_for(known['corpus'], sizes_of(weights))
     return {}
 
 
@@ -406,7 +406,7 @@ def what_it_began_with(run):
     return {name: begun[name] for name in kept if name in begun}
 
 
-def grown(sizes, corpus):
+def sizes_for(corpus, sizes):
     """Return the settings of Sizes with rows for a corpus that has more tokens than the checkpoint: the mask
     token that it may lack."""
     settings = flat(sizes)

@@ -96,6 +96,12 @@ class Kind:
         targets = targets_of(batch).to(outputs.device)
         return F.cross_entropy(outputs, targets, ignore_index=NO_LABEL, reduction='sum')
 
+    def num_losses(self, batch: list) -> int:
+        """How many losses the mean of a batch is of: one a text, or one a token that has a label."""
+        if self.head != 'tokens':
+            return len(batch)
+        return max(1, int((targets_of(batch) != NO_LABEL).sum()))
+
     def check(self, labels: Labels):
         """ValueError that names the labels which no row may have."""
         labels.check()

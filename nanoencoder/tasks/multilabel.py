@@ -15,7 +15,7 @@ class MultiLabel(Kind):
 
     def __init__(self, task):
         super().__init__(task)
-        if task.metric not in ('accuracy', 'macro F1'):
+        if task.metric not in ('accuracy', 'macro F1'):     # accuracy, the default, stands for micro F1
             raise ValueError(f'metric {task.metric}: is of one label a text; several have micro F1, if it is '
                              'left out, or "macro F1"')
 
@@ -32,6 +32,11 @@ class MultiLabel(Kind):
             return None
         names = [labels.name(name, where) for name in names]
         return {'text': text, 'label': [*dict.fromkeys(names)]}     # label_map may make two labels one
+
+    def check(self, labels):
+        super().check(labels)
+        if not labels.names:
+            raise ValueError(f'{self.task.dataset}: no training row has a label; name them in `labels`')
 
     def examples(self, row, labels, tokenizer, max_length, lost):
         tokens = tokenizer.encode(row['text'])
