@@ -22,6 +22,7 @@ each model were fine-tuned three times each at the rate `lr`, it prints
     clm25-mlm-1800 - mlm-1800, in points: [over instances and seeds] (over seeds alone); p is two-sided
       TC docs_tc          64.5 ->   71.0   +6.5 [+4.8, +8.2] (+5.0, +8.1)   p <= 0.0002
                                                                      n = 829, 6 x 3 and 6 x 3 seeds"""
+import collections
 import contextlib
 import functools
 import itertools
@@ -1064,6 +1065,10 @@ def losses(folders, out):
     points = []         # (panel, line, step, mean, low, high)
     logs = [read_log(folder) for folder in folders]
     configs = [config for config, _ in logs]
+    times = collections.Counter(config['name'] for config in configs)
+    for folder, config in zip(folders, configs):
+        if times[config['name']] > 1:   # runs of several `out` may have one name
+            config['name'] = str(folder)
     styles = {}         # {line: (its usual style, its run)}
     for config, lines in logs:
         name = config['name']

@@ -8,6 +8,7 @@ import shutil
 import string
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -821,6 +822,13 @@ def test_runs_that_would_look_alike_get_colours_of_their_own():
     drawn = figures.curves(points, 'steps', 'linear')
     colours = [bars.lines[0].get_color() for bars in drawn.axes[0].containers]
     assert colours == [mlm20[0], mlm40[0], clm[0]]
+
+
+def test_a_setting_of_a_pretraining_is_one_number_though_fixed_says_it_once_more():
+    def run(ratio):
+        return SimpleNamespace(about={'pretraining': {'mask_ratio': ratio, 'fixed': {'mask_ratio': ratio}}})
+
+    assert evaluate.number_in([run(0.2), run(0.4)], 'mask_ratio') == 'pretraining.mask_ratio'
 
 
 def test_a_figure_is_of_any_number_in_which_runs_differ(predictions, monkeypatch):

@@ -12,6 +12,7 @@ from nanoencoder.tasks.task import columns_of, fill, get, text_of
 class Classification(Kind):
     """Rows of id, text, label, fields (the template's columns)."""
     head = 'text'
+    hint = '--metric=Pearson or Spearman predicts numbers'
     labelled_by = 'label'
 
     def __init__(self, task):

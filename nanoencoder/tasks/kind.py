@@ -42,6 +42,7 @@ class Kind:
     templates = ('template',)   # the settings that make texts of columns
     output_names = ()    # of the head's outputs, where no label names them
     problem_type = None  # transformers' name for outputs of a text; None: they choose one of several labels
+    hint = ''            # what else to try where labels are none of the task's
     has_probe = True     # whether frozen features can answer
     reads_all_rows = False      # whether the training rows that no step reads must be tokenised, too
     in_one_piece = False        # whether the loss compares a batch's examples with each other
@@ -104,7 +105,7 @@ class Kind:
 
     def check(self, labels: Labels):
         """ValueError that names the labels which no row may have."""
-        labels.check()
+        labels.check(self.hint)
 
     def encode(self, rows: dict, labels: tuple, tokenizer, max_length: int, choose_rows=all_rows) -> dict:
         """{split: ([Example], Counter of what truncation lost)}.

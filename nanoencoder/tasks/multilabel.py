@@ -3,7 +3,7 @@ import numpy as np
 import torch.nn.functional as F
 
 from nanoencoder.tasks.kind import Example, Kind, framed, room, targets_of
-from nanoencoder.tasks.task import fill, get
+from nanoencoder.tasks.task import fill, get, is_null
 
 
 class MultiLabel(Kind):
@@ -25,18 +25,20 @@ class MultiLabel(Kind):
         if labels.is_missing(names):
             return None
         if not isinstance(names, list):
+            hint = 'unlabelled = (None,) leaves such rows out'
+            if not is_null(names):
+                hint = 'a .jsonl or .parquet can hold lists, a .csv cannot; kind SC has one label a text'
             raise ValueError(f'{where}: {self.task.label!r} holds {names!r:.40}, which is no list of labels, '
-                             f'as ["a", "b"] or []; unlabelled = ({names!r:.40},) leaves such rows out; '
-                             'SC is the kind of texts that have one label each')
+                             f'as ["a", "b"] or []; {hint}')
         if any(map(labels.is_missing, names)):
             return None
         names = [labels.name(name, where) for name in names]
         return {'text': text, 'label': [*dict.fromkeys(names)]}     # label_map may make two labels one
 
     def check(self, labels):
-        super().check(labels)
         if not labels.names:
             raise ValueError(f'{self.task.dataset}: no training row has a label; name them in `labels`')
+        super().check(labels)
 
     def examples(self, row, labels, tokenizer, max_length, lost):
         tokens = tokenizer.encode(row['text'])

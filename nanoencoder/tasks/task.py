@@ -216,12 +216,12 @@ class Labels:
             self.unknown.setdefault(value, where)
         return name
 
-    def check(self):
-        """ValueError that names all labels that are none of the task's."""
+    def check(self, hint):
+        """ValueError that names all labels that are none of the task's. The hint is one more way out."""
         if self.unknown:
             known = ', '.join(map(repr, self.names))
             refuse(self.unknown, f'is none of the labels ({known:.200}); list names in `labels` (of numbers '
-                   'the names, from 0 on)', {}, '--metric=Pearson or Spearman predicts numbers')
+                   'the names, from 0 on)', {}, hint)
 
 
 def refuse(places, problem, meant, hint):
@@ -238,5 +238,6 @@ def refuse(places, problem, meant, hint):
              f'all: label_map = {label_map!r:.2000}')
     unclear = [label for label in labels if label not in meant]
     if unclear:
-        words += f'; unlabelled = ({unclear[0]!r:.80},) leaves out rows and words without a label; {hint}'
+        words += f'; unlabelled = ({unclear[0]!r:.80},) leaves out rows and words without a label'
+        words += f'; {hint}' if hint else ''
     raise ValueError(words)

@@ -1,8 +1,8 @@
 """The paper's tables and figures, by its protocol: its published numbers, results in its authors' format, and
 runs of ours.
 
-    python studies/paper/results.py --published table           # its appendix C
-    python studies/paper/results.py --published figure share    # or ratio, cpt, steps, flops
+    python studies/paper/results.py table --published           # its appendix C
+    python studies/paper/results.py figure share --published    # or ratio, cpt, steps, flops
     python studies/paper/results.py RESULTS table --published   # RESULTS, with the paper's numbers beside
     python studies/paper/results.py RESULTS figure share
 
