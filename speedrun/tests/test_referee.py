@@ -426,7 +426,8 @@ def test_nothing_of_a_strangers_repository_runs(stranger, tmp_path):
         r'its model has num_hidden_layers = 2, and its settings 1', marks=slow),
     pytest.param(
         'pretrain.py', 'state, how = (start or start_run)(cfg, corpus, world)\n',
-        'state, how = (start or start_run)(cfg, corpus, world)\n        corpus.stretch("validation", 0, cfg.context)\n',
+        'state, how = (start or start_run)(cfg, corpus, world)\n'
+        '        corpus.stretch("validation", 0, cfg.context)\n',
         'its commit does not train without held-out texts', marks=slow)])
 def test_code_that_reads_otherwise_is_refused(file, old, new, reason, game, tmp_path):
     """Rows in another order or left out, two passes over a step's tokens, targets from elsewhere, layers that
