@@ -55,8 +55,13 @@ def count_up(path):
 def test_who_waits_for_a_lock_writes_after_the_other(tmp_path):
     path = tmp_path / 'count'
     path.write_text('0')
-    with multiprocessing.get_context('fork').Pool(3) as others:
-        others.map_async(count_up, [path] * 3).get(60)
+    # no Pool, whose end kills workers that may hold the lock of its queue
+    others = [multiprocessing.get_context('fork').Process(target=count_up, args=[path]) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(60)
+    assert [other.exitcode for other in others] == [0, 0, 0]
     assert path.read_text() == '150'
 
 
