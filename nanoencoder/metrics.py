@@ -197,8 +197,9 @@ def matthews(sums, n):
 
 def count_labels(columns):
     """Return what F1 is made of: of each label in turn, 2 where it is gold and predicted, else 0; and how
-    often it is either, 0 to 2. Columns hold lists of labels as JSON,
-    so that they are arrays of texts, as those of other statistics are of numbers."""
+    often it is either, 0 to 2.
+
+    columns  (gold, predicted) lists of labels, each written as JSON: numpy has no arrays of lists"""
     texts, where = np.unique(columns, return_inverse=True)
     lists = [json.loads(text) for text in texts]
     terms = []

@@ -518,7 +518,11 @@ def fresh_seeds(claim, code):
     both."""
     fixed = [name for name in flat(claim.cfg, decides=('results',)) if name != 'seed']
     what = json.dumps([code.commit, {name: claim.settings[name] for name in sorted(fixed)}])
-    return [int(hashlib.sha256(f'{what} {k}'.encode()).hexdigest()[:8], 16) for k in range(4)]
+    seeds = []
+    for k in range(4):
+        digest = hashlib.sha256(f'{what} {k}'.encode()).hexdigest()
+        seeds.append(int(digest[:8], 16))
+    return seeds
 
 
 def last_word(claim, code, corpus, rules):

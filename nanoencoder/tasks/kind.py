@@ -94,7 +94,8 @@ class Kind:
 
     def loss(self, outputs: torch.Tensor, batch: list[Example]) -> torch.Tensor:
         """The sum of the losses of a batch's examples, from the head's outputs: here cross-entropy."""
-        targets = targets_of(batch).to(outputs.device)
+        targets = targets_of(batch)
+        targets = targets.to(outputs.device)
         return F.cross_entropy(outputs, targets, ignore_index=NO_LABEL, reduction='sum')
 
     def num_losses(self, batch: list) -> int:

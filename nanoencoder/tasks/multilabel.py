@@ -49,8 +49,9 @@ class MultiLabel(Kind):
 
     def loss(self, outputs, batch):
         """Binary cross-entropy, summed over labels, too: each label is a question of its own."""
-        targets = targets_of(batch).float().view(len(batch), -1)    # on the CPU, as mps has no float64
-        return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.device), reduction='sum')
+        targets = targets_of(batch).float()     # on the CPU, as mps has no float64
+        targets = targets.to(outputs.device)
+        return F.binary_cross_entropy_with_logits(outputs, targets.view_as(outputs), reduction='sum')
 
     def answer(self, row, read, labels):
         (_, logits), = read
