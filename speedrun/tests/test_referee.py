@@ -244,9 +244,9 @@ def half_the_steps(state, checkpoint):
 FORGED = [(of_another_seed, 'its model.safetensors is not what its settings and commit give'),
           (averaged, 'its model.safetensors is not'),
           (nudged, 'its model.safetensors is not'),
-          (half_the_steps, 'its model.safetensors is not'),
+          pytest.param(half_the_steps, 'its model.safetensors is not', marks=slow),
           (settle('lr', 2e-3), 'its model.safetensors is not'),
-          (settle('eps', 1e-3), 'its model.safetensors is not'),
+          pytest.param(settle('eps', 1e-3), 'its model.safetensors is not', marks=slow),
           (edited('config.json', '_range": 0.02', '_range": 0.03'), 'its config.json is not'),
           (edited('tokenizer.json', '(?i:', '(?:'), 'its tokenizer.json is not')]
 
@@ -413,10 +413,12 @@ def test_nothing_of_a_strangers_repository_runs(stranger, tmp_path):
 @pytest.mark.parametrize('file, old, new, reason', [
     ('data.py', 'stretches = i % num_stretches', 'stretches = (i + 2) % num_stretches',
      'step 1 read other tokens than those of its rows'),
-    ('pretrain.py', 'in batches:\n        # Only', 'in [*batches, *batches]:\n        # Only',
-     'read 24,576 tokens, where its steps have 12,288'),
-    ('data.py', 'targets = np.where(chosen, tokens,', 'targets = np.where(chosen, 4_000,',
-     'step 1 learned to predict tokens that are not'),
+    pytest.param(
+        'pretrain.py', 'in batches:\n        # Only', 'in [*batches, *batches]:\n        # Only',
+        'read 24,576 tokens, where its steps have 12,288', marks=slow),
+    pytest.param(
+        'data.py', 'targets = np.where(chosen, tokens,', 'targets = np.where(chosen, 4_000,',
+        'step 1 learned to predict tokens that are not', marks=slow),
     pytest.param(
         'model.py', 'for layer in self.layers:', 'for layer in [*self.layers] * 50:',
         r'its steps of mlm compute [3-5]\.\d\d times the [\d.e+]+ operations that are counted', marks=slow),
