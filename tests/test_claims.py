@@ -31,18 +31,34 @@ def judged_in(study):
 
 def test_what_is_said_of_the_studies_stands_on_their_pages():
     """README's verdicts, and docs/paper.md's points with an interval, told from either side."""
-    judged = judged_in('small') + judged_in('novels')
     clear = [numbers for numbers, verdict in judged_in('small') if verdict == 'agrees']
     told = re.findall(r'by (\S+?)(?: points)? \[(\S+), (\S+)\]', words_of('README.md'))
     assert ['+{} [+{}, +{}]'.format(*numbers) for numbers in told] == clear
 
     points = set()
-    for numbers, _ in judged:
-        mean, low, high = map(float, re.findall(r'[+-][\d.]+', numbers))
-        points |= {(mean, low, high), (-mean, -high, -low)}
+    for study in ('small', 'novels'):
+        report = (ROOT / f'studies/{study}/report.md').read_text()
+        for numbers in re.findall(r'([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]', report):
+            mean, low, high = map(float, numbers)
+            points |= {(mean, low, high), (-mean, -high, -low)}
     told = re.findall(r'([\d.]+) points(?: \w+)* \[(\S+), (\S+)\]', PAPER)
     assert len(told) > 5
     assert {tuple(map(float, numbers)) for numbers in told} <= points
+
+
+def test_the_claims_by_task_are_those_of_the_report():
+    """A line a task, then their mean."""
+    folder = ROOT / 'studies/small'
+    names = recompute.read_settings(folder / 'config.py')['contrasts']
+    mean_of = dict(zip(names, judged_in('small'), strict=True))
+    _, by_task = (folder / 'report.md').read_text().split('## Claims by task')
+    columns = []
+    for name in ('early', 'both', 'continued'):
+        cells, = re.findall(rf'(?m)^\| {name} \| (.*?\]) \| (.*?\]) \| (.*?\]) \|', by_task)
+        columns.append([*cells, mean_of[name][0]])
+    _, section = (ROOT / 'docs/paper.md').read_text().split('## The judged claims')
+    row = r'(?m)^\| (?:`docs_\w+`, .*?|\*\*mean of three\*\*) \| (.*) \| (.*) \| (.*) \|$'
+    assert [*zip(*columns)] == re.findall(row, section)
 
 
 @pytest.mark.parametrize('page, studies', [(OPTIMISER, ('optimiser', 'optimiser_embedded')),
@@ -238,13 +254,13 @@ def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
             f"on code words by {differ('clm', 'docs_tc')} and {differ('mlm', 'docs_tc')}") in PAPER
 
     contrasts = recompute.read_settings(ROOT / 'studies/small/config.py')['contrasts']
-    for name, words in (('early', 'it is'), ('both', 'Without `docs_pairs` the mean is')):
+    for name, words in (('early', 'the mean of **early** is'), ('both', 'of **both**')):
         weights = contrasts[name]['weights']
         left = sum(weight * score(row, *both).mean() for row, weight in weights.items())
-        assert f'{words} {left:.1f}.' in PAPER
+        assert f'{words} {left:.1f}' in PAPER
 
 
-def test_the_papers_mlm_needs_twice_the_steps():
+def test_how_many_times_the_steps_the_papers_mlm_needs():
     """By its own tables: interpolated between checkpoints, linearly in the logarithm of steps."""
     steps = [1000, 2000, 5000, 10000, 20000, 40000]
     numbers = published.numbers()
@@ -252,13 +268,36 @@ def test_the_papers_mlm_needs_twice_the_steps():
     def curve(arm, task, dataset):
         return [numbers[f'610m-{arm}-42k-{step}', task, dataset][0] for step in steps]
 
-    sets = [('IR', 'nq', 'in NQ'), ('IR', 'msmarco', 'in MS MARCO'), ('QA', 'squad', 'on SQuAD')]
-    for task, dataset, words in sets:
-        clm = curve('clm', task, dataset)
-        mlm = curve('mlm40', task, dataset)
-        needed = np.exp(np.interp(clm[:3], mlm, np.log(steps)))
-        shown = '{:.1f}K, {:.1f}K, {:.1f}K'.format(*needed / 1000)
-        assert f'{shown} {words}' in PAPER
+    names = {
+        'NQ': ('IR', 'nq'),
+        'MS MARCO': ('IR', 'msmarco'),
+        'MLDR': ('IR', 'mldr_en'),
+        'SQuAD': ('QA', 'squad'),
+        'CoNLL 2003': ('TC', 'conll2003_en'),
+        'OntoNotes': ('TC', 'ontonotes'),
+        'UNER': ('TC', 'uner_en'),
+        'MNLI': ('SC', 'mnli_m'),
+        'QQP': ('SC', 'qqp'),
+        'SST-2': ('SC', 'sst2'),
+    }
+    page = (ROOT / 'docs/paper.md').read_text()
+    factors = []
+    for name, key in names.items():
+        clm = curve('clm', *key)[:3]
+        mlm = curve('mlm40', *key)
+        needed = np.exp(np.interp(clm, mlm, np.log(steps))) / steps[:3]
+        cells = []
+        for score, factor in zip(clm, needed):
+            if score < mlm[0]:      # MLM's first checkpoint has more
+                cells.append('under 1')
+                continue
+            cells.append(f'{factor:.1f}')
+            factors.append(factor)
+        assert f'| {name} | {" | ".join(cells)} |\n' in page
+    assert f'{min(factors):.1f} to {max(factors):.1f}, and {np.median(factors):.1f} is the\nmedian' in page
+    for left in ('squad_v2', 'record'):
+        first, second = curve('clm', 'QA', left)[:3], curve('mlm40', 'QA', left)[:3]
+        assert max(first + second) - min(first + second) < 1        # neither arm has moved
 
 
 def ends(*studies):
