@@ -90,6 +90,23 @@ def record_rows(study, seed):
 # What is missing
 
 
+def missing_blocks(study, rows, seeds):
+    """Return {pretraining seed: the Jobs that these rows lack with it}, without seeds that lack none.
+    ValueError if a run was made with other settings than the study has now."""
+    runs = [*packs.find_runs(study.folder)]
+    check_recorded(study, runs)
+    steps = last_steps(study)
+    done = finetuned(runs)
+    blocks = {}
+    for seed in seeds:
+        jobs = missing_jobs(study, rows, seed, steps, done)
+        if seed == min(study.seeds) and len(rows) == len(study.rows):
+            jobs = baselines(study, done) + jobs
+        if jobs:
+            blocks[seed] = jobs
+    return blocks
+
+
 def missing_jobs(study, rows, seed, steps, done):
     """Return the Jobs that these rows lack with a pretraining seed, parents before children, and a row's
     fine-tunings after it. A row is pretrained again if a job needs its checkpoint and that is gone."""
@@ -328,17 +345,7 @@ def main():
     if not seeds:
         raise ValueError(f'--seed is one of {study.seeds}')
     actions.processes = actions.processes or (1 if actions.torchrun else GPUS or 2)
-    runs = [*packs.find_runs(study.folder)]
-    check_recorded(study, runs)
-    steps = last_steps(study)
-    done = finetuned(runs)
-    blocks = {}     # {seed: jobs}
-    for seed in seeds:
-        jobs = missing_jobs(study, rows, seed, steps, done)
-        if seed == min(study.seeds) and len(rows) == len(study.rows):
-            jobs = baselines(study, done) + jobs
-        if jobs:
-            blocks[seed] = jobs
+    blocks = missing_blocks(study, rows, seeds)
     all_jobs = [*itertools.chain(*blocks.values())]
     if actions.dry_run:
         print_rows(study, len(all_jobs))
