@@ -318,10 +318,11 @@ def run_blocks(study, blocks, total, actions):
         # noted, and looked at between jobs: an exception may be raised where it is lost
         with stop_signals() as stop:
             failed += run_jobs(jobs, logs, actions, print_end, stop)
-        if stop:
-            raise KeyboardInterrupt
+        # of a stopped seed, too: a machine that is lent for minutes keeps nothing else
         record_rows(study, seed)
         packs.pack_study(study.folder)
+        if stop:
+            raise KeyboardInterrupt
     return failed
 
 

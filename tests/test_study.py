@@ -432,9 +432,10 @@ def test_a_signal_that_falls_where_exceptions_are_lost_ends_the_study(tmp_path, 
     jobs = [run.Job(name, [str(script)]) for name in ('a', 'b')]
     cfg = SimpleNamespace(processes=1, torchrun='')
     with pytest.raises(KeyboardInterrupt):
-        run.run_blocks(SimpleNamespace(folder=tmp_path), {0: jobs}, 2, cfg)
+        run.run_blocks(SimpleNamespace(folder=tmp_path, rows={}), {0: jobs}, 2, cfg)
     process, = started      # nothing else was begun
     assert process.returncode == -signal.SIGTERM
+    assert (tmp_path / 'sha256.json').exists()      # what it had done is packed
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
