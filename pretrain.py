@@ -50,6 +50,7 @@ class Settings:
     mask_replace: tuple = setting((1.0, 0.0, 0.0), 0, 1, of=float)
     first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts after its parent's
     initializer_range: float = setting(0.02, 0)  # standard deviation of the initial weights
+    embedding_init: str = setting('normal', choices=('normal', 'counts'))  # of the text: counts.py
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
     optimizer: str = setting('adamw', choices=OPTIMIZERS)  # muon: on layers' matrices
@@ -138,6 +139,8 @@ class Settings:
                              'set --name')
         if self.branch_from and self.weights_from:
             raise ValueError('branch_from excludes weights_from: a branch has its parent\'s')
+        if self.weights_from and self.embedding_init != 'normal':
+            raise ValueError('embedding_init is for new weights, and excludes weights_from')
         if self.new_head and (not self.weights_from or self.model.tie_word_embeddings):
             raise ValueError('new_head belongs to weights_from, and excludes tie_word_embeddings')
 
@@ -233,7 +236,7 @@ def start_run(cfg, corpus, world):
     began in words)."""
     origin = checkpoint.find_origin(cfg, corpus, world, checkpoint.take_weights)
     model, wrapped, optimizer = build(cfg, world)
-    checkpoint.load_weights(model, origin, cfg)
+    checkpoint.load_weights(model, origin, cfg, corpus, world)
     checkpoint.read_optimizer(model, optimizer, origin, cfg)
     parameters = cost.numbers_in(model.parameters())
     how = f'{origin.how}; {parameters:,} parameters'

@@ -314,7 +314,7 @@ def test_the_papers_38_runs(corpus):
 @pytest.mark.parametrize('seed, changes', [
     (0, dict(phases=(('clm', 21), ('mlm', 24)))),
     # checkpoints lie within blocks of the log
-    (1, dict(phases=TURNS, repeat=9, log_every=5, optimizer='muon'))])
+    (1, dict(phases=TURNS, repeat=9, log_every=5, optimizer='muon', embedding_init='counts'))])
 def test_killed_runs_resume_bit_for_bit(trained, corpus, seed, changes):
     """SIGKILL at random steps, with accumulation, over the end of an epoch and of a phase, or of many.
     Log and weights are as if undisturbed."""
@@ -408,6 +408,18 @@ def test_a_checkpoint_without_adamws_count_of_steps_is_continued(copied):
     state = files.saved_state(run / '8')
     state['sha256'][path.name] = files.sha256(path)
     files.write_sealed(run / '8/state.json', state)
+    pretrain.train(copied)
+    assert weights(run / '12') == uninterrupted
+
+
+def test_a_setting_that_is_newer_than_a_checkpoint_was_at_its_default(copied):
+    run = run_of(copied)
+    uninterrupted = weights(run / '12')
+    shutil.rmtree(run / '12')
+    state = files.saved_state(run / '8')
+    del state['fixed']['embedding_init']
+    files.write_sealed(run / '8/state.json', state)
+    mistake(replace(copied, embedding_init='counts'), "has embedding_init = 'normal', this run 'counts'")
     pretrain.train(copied)
     assert weights(run / '12') == uninterrupted
 

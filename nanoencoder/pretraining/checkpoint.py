@@ -30,6 +30,7 @@ from nanoencoder.files import (
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.prepare import compare_shards, open_sealed, read_meta
 from nanoencoder.pretraining import cost
+from nanoencoder.pretraining.counts import counted_embeddings, counted_steps
 from nanoencoder.processes import place_in_node, sharded_as, unsharded
 from nanoencoder.settings import flat, leaves, make_settings
 from nanoencoder.tokenizer import load_tokenizer
@@ -48,7 +49,7 @@ def copy_into(tensor, values):
 
 
 @torch.no_grad()
-def load_weights(model, origin, cfg):
+def load_weights(model, origin, cfg, corpus, world):
     """Fill the model with the weights of its origin, and with new ones where that has none."""
     empty = dict(model.named_parameters())
     if origin.folder:
@@ -59,6 +60,9 @@ def load_weights(model, origin, cfg):
             copy_into(empty.pop(name), values)
     for name, p in empty.items():
         values = initial_weight(name, p.shape, cfg.seed, cfg.initializer_range)
+        if name == 'model.embed_tokens.weight' and cfg.embedding_init == 'counts':
+            table, has_one = world.of_first(lambda: counted_embeddings(corpus, cfg))
+            values[has_one] = table[has_one]
         copy_into(p, values)
 
 
@@ -277,12 +281,18 @@ def check_resume(last, state, cfg, numbers):
     checkpoint = f'the checkpoint {last}'
     advice = 'go on with its setting, or take another --name'
     settings = flat(cfg)
-    refuse_differences(checkpoint, state['fixed'], numbers, numbers, advice)
+    refuse_differences(checkpoint, recorded(state, cfg), numbers, numbers, advice)
     refuse_differences(checkpoint, state['settings'], settings, ('branch_from', 'weights_from'), advice)
     validated = [start for start in state['starts'] if start.get('val_rows')]
     if cfg.val_rows and validated:
         refuse_differences(f'the log of {last.parent}', validated[-1], settings,
                            ('val_rows', 'val_mask_ratio'), 'go on with it, or with --val_rows=0')
+
+
+def recorded(state, cfg):
+    """Return what fixed the numbers of a checkpoint. A setting that is newer than it was at its default."""
+    defaults = {name: field.default for name, field in leaves(type(cfg)).items()}
+    return defaults | state['fixed']
 
 
 def refuse_differences(what, before, now, names, advice):
@@ -308,13 +318,16 @@ def check_branch(folder, state, cfg, numbers):
             raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would be '
                              f'{would[0]} at lr {would[1]} in this run; branch before they differ')
         masked = masked or OBJECTIVES[did[0]].uses_ratio
+    if cfg.embedding_init == 'counts' and counted_steps(parent) != counted_steps(cfg):
+        raise ValueError(f'branch_from {folder}: its embeddings were counted in {counted_steps(parent)} '
+                         f'steps, and would be in {counted_steps(cfg)} of this run')
 
     free = SCHEDULED
     if not masked:
         free += 'mask_ratio', 'mask_replace'
     names = [name for name in numbers if name not in free]
     refuse_differences(
-        f'branch_from {folder}', state['fixed'], numbers, names, 'a branch keeps the numbers')
+        f'branch_from {folder}', recorded(state, cfg), numbers, names, 'a branch keeps the numbers')
 
 
 def take_weights(cfg, corpus):
