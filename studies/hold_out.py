@@ -1,18 +1,20 @@
-"""Make of a task's training rows a task of its own, to choose rates on: none is ever scored elsewhere.
+"""Make of a task's training rows a task of its own, to choose settings on: none is ever scored elsewhere.
 
     python studies/hold_out.py texts/ewt_pos texts/wn_sc texts/squad_ir    # writes texts/ewt_pos_tuning, ...
 
 Of train.jsonl the last third is held out, as it stands in the file: neighbours come from one document. Its
 rows are validation and test in turn. Pairs of queries and documents become a search over the documents that
-are held out."""
+are held out. A study with choose = 'held-out rows' does this by itself."""
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencoder is
 
-from nanoencoder.files import json_lines
+from nanoencoder.files import json_lines, locked, whole
 from nanoencoder.settings import plain_words, run_main
 from nanoencoder.tables import json_objects
+
+TUNING = '_tuning'      # ends the name of a task that is made
 
 
 def read_rows(path):
@@ -20,26 +22,56 @@ def read_rows(path):
     return rows
 
 
+def write_text(path, text):
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding='utf-8')
+
+
 def write_rows(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json_lines(rows), encoding='utf-8')
+    write_text(path, json_lines(rows))
 
 
-def hold_out(folder):
-    """Write the task made of a folder's train.jsonl beside it, and return its folder."""
-    rows = read_rows(folder / 'train.jsonl')
+def tuning_folder(data):
+    """Return where the task lies that is made of a folder's training rows."""
+    folder = Path(data)
+    return folder.with_name(folder.name + TUNING)
+
+
+def on_held_out_rows(settings):
+    """Return settings of finetune.py for the task that hold_out makes. ValueError if it makes none of it."""
+    is_train = settings.get('train', 'train') in ('train', 'train.jsonl')
+    if not settings.get('data') or not is_train or settings.get('score_on'):
+        raise ValueError("choose = 'held-out rows' wants `data`, a folder whose train.jsonl is the training "
+                         'rows, and no score_on')
+    splits = {split: split for split in ('train', 'validation', 'test')}
+    return settings | splits | {'data': str(tuning_folder(settings['data']))}
+
+
+def hold_out(folder, made_by=''):
+    """Write the task made of a folder's train.jsonl beside it, the same bytes each time, and return its
+    folder.
+
+    made_by  the command that writes the folder, for whoever has not run it yet"""
+    path = folder / 'train.jsonl'
+    if not path.exists():
+        advice = f'; first run: {made_by}' if made_by else ''
+        raise ValueError(f'{path}: is not there, so no third of its rows can be held out{advice}')
+    rows = read_rows(path)
     cut = len(rows) * 2 // 3
-    train = rows[:cut]
-    held = rows[cut:]
-    made = folder.with_name(folder.name + '_tuning')
-    if 'positive' in rows[0]:
+    made = tuning_folder(folder)
+    with locked(made, wait=True):
+        write_task(made, rows[:cut], rows[cut:])
+    return made
+
+
+def write_task(made, train, held):
+    if 'positive' in held[0]:
         documents = write_search(made, held)
         train = [row for row in train if row['positive'] not in documents]
     else:
         write_rows(made / 'validation.jsonl', held[::2])
         write_rows(made / 'test.jsonl', held[1::2])
     write_rows(made / 'train.jsonl', train)
-    return made
 
 
 def write_search(made, pairs):
@@ -54,11 +86,9 @@ def write_search(made, pairs):
         grades.append(f'q{number}\t{document}\t1\n')
     write_rows(made / 'queries.jsonl', queries)
     write_rows(made / 'corpus.jsonl', [{'_id': name, 'text': text} for text, name in ids.items()])
-    qrels = made / 'qrels'
-    qrels.mkdir(exist_ok=True)
     head = 'query-id\tcorpus-id\tscore\n'
-    (qrels / 'validation.tsv').write_text(head + ''.join(grades[::2]))
-    (qrels / 'test.tsv').write_text(head + ''.join(grades[1::2]))
+    write_text(made / 'qrels/validation.tsv', head + ''.join(grades[::2]))
+    write_text(made / 'qrels/test.tsv', head + ''.join(grades[1::2]))
     return ids
 
 

@@ -2,6 +2,8 @@
 
     python studies/report.py studies/small
 
+Of a study that sets `choose` the page says what is chosen: choices.py.
+
 It reads what is in runs/ or packed, and losses.csv. A claim agrees or disagrees with the runs where its p,
 with Holm's correction for all claims of the page, is below 0.05; docs/protocols.md has the statistics."""
 import functools
@@ -26,7 +28,7 @@ from nanoencoder.figures import save_figure
 from nanoencoder.files import read_json, whole
 from nanoencoder.predictions import lr_text
 from nanoencoder.settings import run_main
-from studies import figures, losses, packs
+from studies import choices, figures, losses, packs
 from studies.paper import published
 from studies.study import Contrast, check_recorded, load
 
@@ -92,7 +94,9 @@ class Evidence:
         self.least_seeds = LEAST_SEEDS[study.rules]
         packed = [*packs.find_runs(study.folder, is_whole=True)]
         check_recorded(study, packed)
-        found = evaluate.read_runs(self.cfg, self.problems, packed)
+        found = []
+        if study.tasks:
+            found = evaluate.read_runs(self.cfg, self.problems, packed)
         runs = [run for run in found if self.is_asked_for(run)]
         self.runs = evaluate.grouped(runs, 'model', 'dataset')
         self.about = {run.dataset: run for run in runs}     # any run of a dataset: its task, metric, data
@@ -107,7 +111,7 @@ class Evidence:
 
         self.seeds = {*study.seeds} & {run.origin for run in runs}
         absent = sorted({*study.seeds} - self.seeds)
-        if absent:
+        if absent and study.tasks:
             self.problems.append(f'no runs yet of pretraining seeds {str(absent)[1:-1]}')
 
     def mixed_rows(self, table, runs):
@@ -467,9 +471,8 @@ def verdicts(evidence):
         lengths=lengths_section(evidence))
 
 
-def page(evidence):
+def page(evidence, title):
     study = evidence.study
-    title = f'{study.folder.name}: {study.title}'.removesuffix(': ')
     instances = []
     for name in evidence.datasets:
         run = evidence.about[name]
@@ -533,13 +536,18 @@ def write_report(study):
     """Write a study's report.md and ladder.png and print their paths. Returns 1 if something is missing of
     it, of which it warns, else 0."""
     evidence = Evidence(study)
-    text = page(evidence)
+    title = f'{study.folder.name}: {study.title}'.removesuffix(': ')
+    lines = []
+    if study.choose:
+        text, lines = choices.page(evidence, title)
+    else:
+        text = page(evidence, title)
     panels = ladder_panels(evidence)
     if panels:
         print(save_figure(figures.ladder(panels), study.folder / 'ladder.png'))
     with whole(study.folder / 'report.md') as temporary:
         temporary.write_text(text, encoding='utf-8')
-    print(study.folder / 'report.md')
+    print(*lines, study.folder / 'report.md', sep='\n')
     return evaluate.warn(evidence.problems)
 
 

@@ -35,6 +35,7 @@ from nanoencoder.pretraining.log import commit
 from nanoencoder.processes import stop_signals
 from nanoencoder.settings import interrupt_on_signals, leaves, nearest, run_main
 from studies import packs, report
+from studies.hold_out import TUNING, hold_out
 from studies.study import arguments, check_recorded, load, with_config
 
 ACTIONS = {'dry_run': (False, 'print what the study will be, and stop'),
@@ -100,7 +101,7 @@ def missing_blocks(study, rows, seeds):
     blocks = {}
     for seed in seeds:
         jobs = missing_jobs(study, rows, seed, steps, done)
-        if seed == min(study.seeds) and len(rows) == len(study.rows):
+        if seed == min(study.seeds) and len(rows) == len(study.rows) and not study.choose:
             jobs = baselines(study, done) + jobs
         if jobs:
             blocks[seed] = jobs
@@ -339,6 +340,13 @@ def prepare_corpus(study):
         raise ValueError('the corpus was not prepared, as is said above')
 
 
+def hold_out_rows(study):
+    """Make the tasks of training rows that a study chooses on."""
+    made_by = {task.cfg.data: task.cfg.made_by for task in study.finetunings}
+    for data, command in made_by.items():
+        hold_out(Path(data.removesuffix(TUNING)), command)
+
+
 def main():
     study, actions = load(sys.argv[1:], ACTIONS)
     rows = chosen_rows(study, actions.row)
@@ -357,6 +365,8 @@ def main():
     scripts = {job.command[0] for job in all_jobs}
     if 'pretrain.py' in scripts and study.corpus:
         prepare_corpus(study)
+    if 'finetune.py' in scripts and study.choose == 'held-out rows':
+        hold_out_rows(study)
     if blocks:
         failed = run_blocks(study, blocks, len(all_jobs), actions)
     else:
@@ -364,7 +374,7 @@ def main():
         packs.pack_study(study.folder)    # a kill may have come before all was packed
     if failed:
         print(f'{failed} failed or stopped; start this again to do what is missing', file=sys.stderr)
-    if study.tasks and not actions.row and actions.seed == -1:
+    if (study.tasks or study.choose) and not actions.row and actions.seed == -1:
         failed += report.write_report(study)
     sys.exit(bool(failed))
 

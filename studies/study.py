@@ -9,9 +9,12 @@ studies/<name>/config.py holds the settings of Study, below. The tables are:
     contrasts  {name: {'rule': 'better', 'weights': {'clm': 1, 'mlm@1e-3': -1}, 'datasets': ('docs_tc',)}};
                mlm@1e-3 is mlm at one learning rate of fine-tuning
     ladder     {arm: (its rows, by length)}, a line each in the figure
+    choices    {arm: (its rows, one a setting that is tried)}, of which `choose` takes the best
 
-run.py trains what is missing, packs.py keeps it small enough for git, report.py judges the contrasts."""
+run.py trains what is missing, packs.py keeps it small enough for git, report.py judges the contrasts, or
+says what is chosen."""
 import fnmatch
+import functools
 import itertools
 import json
 import re
@@ -29,6 +32,7 @@ from model import Sizes
 from nanoencoder import prepare
 from nanoencoder.files import read_json
 from nanoencoder.settings import check, check_value, flat, leaves, nearest, parse, read, setting, split_words
+from studies.hold_out import on_held_out_rows
 
 # what a study itself gives each of its runs
 GIVEN = {'name', 'row', 'seed', 'seeds', 'corpus', 'model', 'untrained', 'grid', 'predictions'}
@@ -93,6 +97,10 @@ class Study:
     ladder: dict = setting({})          # {arm: (its rows, by length)}, a line each in the figure
     shown: tuple = setting((), of=str)      # datasets in the figure of the ladder; all if empty
     rules: int = setting(2, 1, 2)       # of its page; 1: as the first studies were frozen
+    # by what it takes the best of each of `choices`: the lowest held-out loss of the row's last objective; or
+    # the highest mean score of its tasks, trained on two thirds of their training rows, on the last third
+    choose: str = setting('', choices=('', 'loss', 'held-out rows'))
+    choices: dict = setting({})         # {arm: (its rows, one a setting that is tried)}
 
     def __post_init__(self):
         """Read the tables. A message begins with the name of one, so that the parser can say where it is."""
@@ -105,7 +113,7 @@ class Study:
         self.tried = {}     # {(model, dataset): its Finetuning}
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError(f'seeds are different numbers, one or more, not {self.seeds}')
-        for table in ('runs', 'contrasts', 'ladder'):
+        for table in ('runs', 'contrasts', 'ladder', 'choices'):
             for name in getattr(self, table):
                 check_value(table, str, name)
         self.corpus_folder = ''
@@ -113,7 +121,10 @@ class Study:
         self.read_table('runs', self.runs, self.add_row)
         self.read_table('tasks', dict(enumerate(self.tasks, 1)), self.add_task)
         self.read_table('contrasts', self.contrasts, self.add_contrast)
-        self.read_table('ladder', self.ladder, self.check_arm)
+        self.read_table('ladder', self.ladder, functools.partial(self.check_arm, 'ladder'))
+        self.read_table('choices', self.choices, self.check_choice)
+        if bool(self.choose) != bool(self.choices) or self.choose and self.contrasts:
+            raise ValueError('choose goes with `choices`, and without contrasts: judge them in another study')
         datasets = {dataset for _, dataset in self.tried}
         for dataset in self.shown:
             if dataset not in datasets:
@@ -173,6 +184,8 @@ class Study:
 
     def add_task(self, number, entry):
         settings = with_config(self.every_task | entry)
+        if self.choose == 'held-out rows':
+            settings = on_held_out_rows(settings)
         lrs = settings.pop('lrs')
         models = {}
         for pattern in settings.pop('models'):
@@ -214,10 +227,27 @@ class Study:
                     raise ValueError(f'no entry of tasks has {text} on {dataset}')
         self.comparisons.append(Contrast(name, entry['rule'], weights, entry['datasets']))
 
-    def check_arm(self, arm, models):
-        check_value('ladder', tuple, models)
+    def check_arm(self, table, arm, models):
+        check_value(table, tuple, models)
         for model in models:
             self.check_model(model)
+
+    def check_choice(self, arm, models):
+        """ValueError if what would choose among the rows of an arm does not compare them."""
+        self.check_arm('choices', arm, models)
+        ends = set()        # last objectives
+        datasets = {}       # {row: those that it is scored on}
+        for model in models:
+            row, step = self.models[model]
+            ends.add(self.rows[row].phases[step - 1])
+            datasets[model] = {dataset for name, dataset in self.tried if name == model}
+        if self.choose == 'loss' and len(ends) > 1:
+            raise ValueError(f'rows end with {" and ".join(sorted(ends))}, whose losses do not compare')
+        all_datasets = set().union(*datasets.values())
+        for model, scored_on in datasets.items():
+            if self.choose == 'held-out rows' and (not scored_on or scored_on != all_datasets):
+                missing = ', '.join(sorted(all_datasets - scored_on)) or 'anything'
+                raise ValueError(f'no entry of tasks has {model} on {missing}')
 
     def check_model(self, name):
         """Return (row, step) of a model's name. ValueError if there is none."""

@@ -21,8 +21,9 @@ from nanoencoder.predictions import find_folders
 from nanoencoder.settings import read
 from nanoencoder.tasks import KINDS
 from nanoencoder.tasks.task import SPLITS, Task
-from studies import hold_out, run, study
+from studies import choices, hold_out, run, study
 from studies.paper import published
+from studies.report import write_report
 from toys import data_of
 
 STUDY = '''corpus = {{'config': '{folder}/corpus.py'}}
@@ -478,3 +479,133 @@ def test_rows_that_rates_are_chosen_on_are_held_out(tmp_path):
     assert len(loaded['train']) == 20
     assert len(found) == 6
     assert not trained & found
+
+
+# ---------------------------------------------------------------------------
+# Choices
+def tried(model, settings, loss, **scores):
+    """A row with scores in percent: words={1e-3: 50}."""
+    fractions = {name: {lr: score / 100 for lr, score in of_rates.items()}
+                 for name, of_rates in scores.items()}
+    return choices.Tried(model, settings, loss, fractions)
+
+
+def test_choices_by_hand():
+    """The row with the best loss has the worst scores; one that lacks a number ends the contest."""
+    low = tried('low', {'lr': 1e-3}, 4.0, words={1e-3: 50, 2e-3: 40}, search={1e-3: 10})
+    mid = tried('mid', {'lr': 2e-3}, 4.1, words={1e-3: 50, 2e-3: 60}, search={1e-3: 10})
+    high = tried('high', {'lr': 4e-3}, 4.2, words={1e-3: 52, 2e-3: 52}, search={1e-3: 17})
+    rows = [low, mid, high]
+    assert [round(row.mean, 3) for row in rows] == [0.3, 0.35, 0.345]
+    assert choices.best(rows, 'loss') is low
+    assert choices.best(rows, 'held-out rows') is mid
+    assert high.rates == {'words': 1e-3, 'search': 1e-3}    # of equally good ones the smaller
+    partial = tried('partial', {'lr': 8e-3}, 3.9, words={1e-3: 99}, search={})
+    assert choices.best([*rows, partial], 'loss') is partial
+    assert choices.best([*rows, partial], 'held-out rows') is None
+    assert choices.best([partial], 'held-out rows') is partial      # nobody else competes
+    assert choices.edges(low, rows) == ['lr 0.001', 'words at 1e-03']
+    assert choices.edges(mid, rows) == ['words at 2e-03']     # of one rate none is at an edge
+
+
+def test_the_edges_of_a_grid_are_among_rows_that_are_otherwise_the_same():
+    """(rate, ratio): 2 lies between 1 and 4 at ratio 5 alone."""
+    rows = [tried(f'{lr}-{ratio}', {'lr': lr, 'ratio': ratio, 'optimizer': 'muon'}, 4.0)
+            for lr, ratio in ((1, 5), (2, 5), (4, 5), (2, 6), (8, 6), (2, 4))]
+    assert choices.edges(rows[1], rows) == []
+    assert choices.edges(rows[2], rows) == ['lr 4', 'ratio 5']
+    assert choices.edges(rows[3], rows) == ['lr 2', 'ratio 6']
+
+
+CHOICE = '''title = 'a grid'
+every_run = {{'config': '{folder}/tiny.py'}}
+runs = {{
+    'clm-1': {{'phases': (('clm', 4), ('mlm', 8)), 'lr': 1.0}},
+    'clm-2': {{'phases': (('clm', 4), ('mlm', 8)), 'lr': 2.0}},
+    'mlm-1': {{'phases': (('mlm', 12),), 'lr': 1.0}},
+}}
+seeds = (7, 8)
+tasks = ({{'models': ('*',), 'config': '{folder}/words.py', 'data': '{folder}/words', 'lrs': (1e-3, 2e-3)}},)
+finetuning_seeds = 1
+choose = 'held-out rows'
+choices = {{'CLM then MLM': ('clm-1', 'clm-2'), 'MLM': ('mlm-1',)}}
+'''
+RIGHT = {   # answers of 4, at each rate: clm-2 has the better mean, at its greatest rate
+    ('clm-1', 1e-3): 2, ('clm-1', 2e-3): 1, ('clm-2', 1e-3): 1, ('clm-2', 2e-3): 3,
+    ('mlm-1', 1e-3): 1, ('mlm-1', 2e-3): 0, ('untrained', 1e-3): 0, ('untrained', 2e-3): 0}
+
+
+@pytest.fixture
+def choosing(place, runner, monkeypatch):
+    """A study of choices. Its fine-tunings have as many right answers as RIGHT says, and clm-2 a loss that is
+    a nat higher."""
+    (place / 'config.py').write_text(CHOICE.format(folder=place))
+    (place / 'words').mkdir()
+    rows = [{'text': f'text {k}', 'label': 'ab'[k % 2]} for k in range(12)]
+    (place / 'words/train.jsonl').write_text(json_lines(rows))
+
+    def write_right(folder, rows, name, write=write_predictions, **about):
+        model, *_, last = name.split('/')
+        rate = float(last.removeprefix('lr').split('_')[0])
+        right = RIGHT[model.split('-s')[0], rate]
+        write(folder, answers(right, count=4), name, **about)
+
+    def write_losses(folder, steps, loss, write=write_log, **config):
+        write(folder, steps, loss + folder.name.startswith('clm-2'), **config)
+    monkeypatch.setitem(pretend.__globals__, 'write_predictions', write_right)
+    monkeypatch.setitem(pretend.__globals__, 'write_log', write_losses)
+    monkeypatch.setattr(run.report, 'write_report', write_report)
+    return place
+
+
+def test_a_study_chooses_on_rows_that_it_holds_out(choosing, runner):
+    code, text, starts = runner.do()
+    assert code == 0, text
+    tuned = [options for options in starts if options['script'] == 'finetune.py']
+    assert {options['data'] for options in tuned} == {f'{choosing}/words_tuning'}
+    assert not [options for options in starts if options['script'] == run.BASELINES]
+    assert 'CLM then MLM: clm-2, words at 2e-03; at the edge, try more: lr 2, words at 2e-03\n' in text
+    table = [line.strip('| ').split(' | ') for line in (choosing / 'report.md').read_text().splitlines()]
+    first, second, third = [cells for cells in table if cells[0] in ('CLM then MLM', 'MLM')]
+    assert first == ['CLM then MLM', 'clm-1', 'lr 1.0', '4.880', '**1e-03 50.0**, 2e-03 25.0', '50.0']
+    assert second[3:6] == ['5.880', '1e-03 25.0, **2e-03 75.0**', '75.0']
+    assert second[6].startswith('**chosen**; at the edge')
+    assert third[5:] == ['25.0', '**chosen**; at the edge, try more: words at 1e-03']
+
+    held_out = {path: path.read_bytes() for path in (choosing / 'words_tuning').iterdir()}
+    shutil.rmtree(choosing / 'words_tuning')
+    hold_out.hold_out(choosing / 'words')
+    assert {path: path.read_bytes() for path in (choosing / 'words_tuning').iterdir()} == held_out
+    shutil.rmtree(choosing / 'out')     # what is packed is chosen from, as in a clone
+    for folder in (choosing / 'runs').glob('*/'):
+        shutil.rmtree(folder)
+    page = (choosing / 'report.md').read_bytes()
+    code, text, starts = runner.do()
+    assert (code, starts) == (0, [])
+    assert (choosing / 'report.md').read_bytes() == page
+
+
+def test_a_study_chooses_by_loss_without_any_task(choosing, runner):
+    """Once all seeds are there."""
+    text = CHOICE.format(folder=choosing).replace("'held-out rows'", "'loss'")
+    (choosing / 'config.py').write_text(re.sub('(?m)^tasks = .*$', '', text))
+    assert runner.do('--seed=7')[0] == 0
+    result = run_script('studies.report', choosing)
+    assert result.returncode == 1
+    assert 'CLM then MLM: nothing is chosen yet' in result.stderr
+    code, text, _ = runner.do()
+    assert code == 0, text
+    assert 'CLM then MLM: clm-1; at the edge, try more: lr 1\nMLM: mlm-1\n' in text
+
+
+@pytest.mark.parametrize('words, changes', [
+    ('choose goes with `choices`, and without contrasts', {"choose = 'held-out rows'": ''}),
+    ("choices 'CLM then MLM': no row 'clm-3'", {"'clm-2')": "'clm-3')"}),
+    ("choices 'CLM then MLM': no entry of tasks has clm-2 on words", {"('*',)": "('clm-1',)"}),
+    ("choices 'MLM': rows end with clm and mlm, whose losses do not compare",
+     {"'held-out rows'": "'loss'", "(('mlm', 12),)": "(('clm', 12),)", "('mlm-1',)": "('mlm-1', 'clm-1')"}),
+    ("tasks 1: choose = 'held-out rows' wants `data`, a folder whose", {"'lrs'": "'train': 'small', 'lrs'"})])
+def test_a_choice_that_cannot_be_made_is_refused(choosing, words, changes):
+    for old, new in changes.items():
+        edit(choosing / 'config.py', old, new)
+    refused(re.escape(words), study.load, [str(choosing)])
