@@ -61,14 +61,57 @@ def test_the_claims_by_task_are_those_of_the_report():
     assert [*zip(*columns)] == re.findall(row, section)
 
 
-@pytest.mark.parametrize('page, studies', [(OPTIMISER, ('optimiser', 'optimiser_embedded')),
-                                           (TARGETS, ('targets',))])
-def test_the_verdicts_on_optimizers_are_those_of_their_studies(page, studies):
+def frozen(study):
+    """{contrast: {'mean' or its one dataset: points and verdict, other datasets: points}} of a report, as
+    pages show them. A verdict is at the edge where Holm's p is within two Monte-Carlo errors of 0.05."""
     signs = {'agrees': 'above 0', 'disagrees': 'below 0', 'cannot tell': 'cannot tell'}
-    told = re.findall(r'([+-][\d.]+ \[[^]]*\]), (above 0|below 0|cannot tell)', page)
-    judged = [line for study in studies for line in judged_in(study)]
-    wanted = [(numbers, signs[verdict]) for numbers, verdict in judged]
-    assert sorted(told) == sorted(wanted)
+    folder = ROOT / 'studies' / study
+    contrasts = recompute.read_settings(folder / 'config.py')['contrasts']
+    sections = (folder / 'report.md').read_text().split('\n## ')
+    lines = {section.split('\n')[0]: section.strip().splitlines()[4:] for section in sections}
+    cells = {}
+    for (name, contrast), line in zip(contrasts.items(), lines['Verdicts'], strict=True):
+        _, _, numbers, *_, p, holm, verdict = (cell.strip('*| ') for cell in line.split(' | '))
+        shown = f'{numbers}, {signs[verdict.removesuffix(", at the edge")]}'
+        error = math.sqrt(2 * float(p) / recompute.RESAMPLES) * float(holm) / float(p)
+        if abs(float(holm) - 0.05) < 2 * error:
+            shown += ' (at the edge)'
+        cells[name] = {contrast['datasets'][0] if len(contrast['datasets']) == 1 else 'mean': shown}
+    for line in lines['Claims by task'][2:]:
+        name, *by_task = line.strip('| ').split(' | ')
+        for dataset, numbers in zip(THREE, by_task):
+            cells[name].setdefault(dataset, numbers)
+    return cells
+
+
+def table(page, head):
+    """[(first cell, other cells)] of a page's table whose head begins with this cell."""
+    _, section = (ROOT / page).read_text().split(f'\n| {head} |')
+    lines = section.split('\n\n')[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+    return [(row[0], row[1:]) for row in rows]
+
+
+def check_tasks(page, head, *columns):
+    """A table with a line for each task, and the mean below them. A column is a function of datasets, whose
+    differences by seed are shown with their interval, or the cells of a contrast."""
+    rows = table(page, head)
+    assert [label.split(',')[0].strip('`') for label, _ in rows] == [*THREE, 'mean']
+    for (label, shown), task in zip(rows, [*THREE, 'mean']):
+        datasets = THREE if task == 'mean' else (task,)
+        assert (', 2 epochs' in label) == (task == 'wn_sc')
+        assert shown[:len(columns)] == [cell_of(column, task, datasets) for column in columns], label
+
+
+def cell_of(column, task, datasets):
+    if isinstance(column, dict):
+        return column[task]
+    return points(column(*datasets))
+
+
+def points(values):
+    """A difference and its interval over seeds, as pages show it: a tie goes up, as 1.95 does here."""
+    return '{:+.1f} [{:+.1f}, {:+.1f}]'.format(*over_seeds(values + 1e-9))
 
 
 def scores_of(study, **changes):
@@ -146,59 +189,97 @@ def share(part, whole):
     return [round(100 * share) for share in shares]
 
 
-def share_gone(lead, *datasets):
-    """The share of the lead that is gone under Muon."""
-    before = lead(1800, *datasets)
-    return share(before - lead(1800, *datasets, muon='muon-'), before)
+def test_the_tables_of_the_first_study_of_optimizers(lead, score):
+    page = 'docs/optimiser.md'
+    judged = frozen('optimiser')
+
+    def adamw(*datasets):
+        return lead(1800, *datasets)
+
+    def muon(*datasets):
+        return lead(1800, *datasets, muon='muon-')
+
+    check_tasks(page, 'the lead on', adamw, muon, judged['interaction'])
+    shown = {label: cells[-1] for label, cells in table(page, 'the lead on')}
+    for label, datasets in (('`ewt_pos`', THREE[:1]), ('`squad_ir`', THREE[2:]), ('mean', THREE)):
+        gone = share(adamw(*datasets) - muon(*datasets), adamw(*datasets))
+        assert shown[label] == '{} % [{}, {}]'.format(*gone)
+
+    later = [cells for _, cells in table(page, "AdamW's lead minus Muon's, mean")]
+    assert later == [[points(lead(steps, *THREE) - lead(steps, *THREE, muon='muon-'))]
+                     for steps in (3600, 14400)]
+    check_tasks(page, 'CLM minus MLM', *(less(score, f'{arm}clm-1800', f'{arm}mlm-1800')
+                                         for arm in ('', 'muon-')))
+    for head, name in (('MLM minus CLM', 'end'), ('CLM then MLM minus MLM', 'both'),
+                       ('CLM then MLM minus CLM', 'MLM after CLM')):
+        columns = [judged[f'{name} under {optimizer}'] for optimizer in ('AdamW', 'Muon')]
+        if name == 'end':       # each task was a contrast of its own
+            for column, optimizer in zip(columns, ('AdamW', 'Muon')):
+                for task in THREE:
+                    column[task] = judged[f'end under {optimizer}, {task}'][task]
+        check_tasks(page, head, *columns)
+    embedded = [cells for _, cells in table(page, 'the lead, mean of three tasks')]
+    assert embedded == [[cell['mean']] for cell in frozen('optimiser_embedded').values()]
 
 
-def test_how_much_of_the_lead_goes_with_the_optimizer(lead):
-    def under_each(*datasets):
-        return lead(1800, *datasets).mean(), lead(1800, *datasets, muon='muon-').mean()
-
-    adamw, muon = under_each(*THREE)
-    assert f'it is {adamw:.1f} points under AdamW, {muon:.1f} under Muon' in OPTIMISER
-    before, after = under_each('squad_ir')
-    assert f'of {before:.1f} points {after:.1f} are left' in OPTIMISER
-    assert '{} % less [{}, {}]'.format(*share_gone(lead, 'squad_ir')) in OPTIMISER
-    assert 'loses {} % [{}, {}]'.format(*share_gone(lead, *THREE)) in OPTIMISER
-
-    of_words, of_words_muon = under_each('wn_sc')
-    assert f'under AdamW ({of_words:+.1f})' in OPTIMISER
-    assert f'overtakes, by {-of_words_muon:.1f}' in OPTIMISER
+def less(score, first, second):
+    """A function of datasets: by how much the first model is ahead of the second, of each seed."""
+    return lambda *datasets: score(first, *datasets) - score(second, *datasets)
 
 
-@pytest.mark.parametrize('steps, words', [(3600, '3.7 M tokens it is '), (14400, 'after 14.7 M ')])
-def test_how_much_goes_later(lead, steps, words):
-    values = over_seeds(lead(steps, *THREE) - lead(steps, *THREE, muon='muon-'))
-    assert words + '{:+.1f} [{:.1f}, {:.1f}]'.format(*values) in OPTIMISER
-
-
-def waits(row):
+def waits(row, study='optimiser'):
     """The step at which each seed of a row left its plateau."""
-    last = ends('optimiser')
+    last = ends(study)
     return np.array([int(last[row, str(seed)]['plateau']) for seed in range(6)])
 
 
-def test_what_the_lead_has_to_do_with_the_wait(lead):
-    wait = waits('mlm-14400')
-    of_adamw = [np.corrcoef(wait, lead(steps, *THREE))[0, 1] for steps in LENGTHS]
-    shown = '{:.2f}, {:.2f} and {:.2f}'.format(*of_adamw).replace('0.', '.')
-    assert f'r of wait and lead is {shown}' in OPTIMISER
+def first_below(study, row, bound):
+    """The step at which each seed's held-out MLM loss crosses a bound, linear between validations."""
+    steps = []
+    with open(ROOT / f'studies/{study}/losses.csv') as file:
+        lines = [line for line in csv.DictReader(file) if line['row'] == row]
+    for seed in range(6):
+        curve = [(float(line['val_mlm_loss']), int(line['step']))
+                 for line in lines if line['seed'] == str(seed)]
+        after = next(k for k, (loss, _) in enumerate(curve) if loss <= bound)
+        losses, at = zip(*reversed(curve[after - 1:after + 1]))
+        steps.append(np.interp(bound, losses, at))
+    return np.array(steps)
+
+
+def test_wait_and_lead(lead):
+    """The table of correlations, in its order; and a wait is no property of a seed."""
+    small, targets = scores_of('small'), scores_of('targets')
+    of_small = []
+    for steps in (1800, 3600, 7200, 14400):
+        ahead = less(small, f'clm25-mlm-{steps}', f'mlm-{steps}')
+        of_small.append(ahead('docs_tc', 'docs_ir', 'docs_pairs'))
+    wait = first_below('small', 'mlm-14400', 6.3)
+    pairs = [(wait, np.mean(of_small, 0)), (wait, of_small[0])]
+    pairs += [(waits('mlm-14400'), lead(steps, *THREE)) for steps in LENGTHS]
+    for arm in ('one', 'two', 'muon'):
+        pairs.append((waits(f'{arm}-mlm', 'targets'),
+                      less(targets, f'{arm}-clm25-mlm', f'{arm}-mlm')(*THREE)))
+    shown = [cells[-1] for _, cells in table('docs/optimiser.md', 'study, six seeds')]
+    assert shown == [correlation(*pair) for pair in pairs]
+    assert float(correlation(waits('mlm-14400'), waits('one-mlm', 'targets'))) < -0.8
+
     smaller = lead(1800, *THREE) - lead(1800, *THREE, muon='muon-')
-    correlation = np.corrcoef(wait - waits('muon-mlm-14400'), smaller)[0, 1]
-    assert f'is {correlation:.2f} early'.replace('0.', '.') in OPTIMISER
+    differ = waits('mlm-14400') - waits('muon-mlm-14400')
+    assert float(correlation(differ, smaller)) < 0.2
+
+
+def correlation(wait, ahead):
+    return f'{np.corrcoef(wait, ahead)[0, 1]:.2f}'.replace('0.', '.')
 
 
 def test_the_lowest_loss_is_not_the_best_encoder(score):
     last = ends('optimiser')
-    rows = 'mlm-14400', 'muon-mlm-14400', 'clm25-mlm-14400', 'muon-clm25-mlm-14400'
-    loss = {row: np.mean(final_losses(last, row, '012345')) for row in rows}
-    assert min(loss, key=loss.get) == 'mlm-14400'
-    below = (score('muon-mlm-14400', *THREE) - score('mlm-14400', *THREE)).mean()
-    words = (f'{loss["mlm-14400"]:.2f}, and it scores {below:.1f} points below MLM under Muon, '
-             f'with {loss["muon-mlm-14400"]:.2f}')
-    assert words in OPTIMISER
+    rows = 'mlm-14400', 'muon-mlm-14400'
+    losses = {row: np.mean(final_losses(last, row, '012345')) for row, _ in last if row.endswith('14400')}
+    assert min(losses, key=losses.get) == 'mlm-14400'
+    shown = [cells for _, cells in table('docs/optimiser.md', 'MLM after 14.7 M tokens')]
+    assert shown == [[f'{losses[row]:.2f}', f'{score(row, *THREE).mean():.1f}'] for row in rows]
 
 
 def test_what_was_known_before_the_study_of_optimizers_was_frozen():
@@ -217,14 +298,18 @@ def test_what_was_known_before_the_study_of_optimizers_was_frozen():
 
     under_adamw = score('clm25-mlm-1.5e-3') - score('mlm-3e-3')
     under_muon = score('muon-clm25-mlm-1.5e-3') - score('muon-mlm-3e-3')
-    assert 'first contrast is {:+.1f} and {:+.1f}'.format(*under_adamw - under_muon) in OPTIMISER
+    (_, (why, _)), *_ = table('docs/optimiser.md', 'expected')
+    assert why == 'two tuning seeds: {:+.1f} and {:+.1f}'.format(*under_adamw - under_muon)
 
 
 def test_one_rate_and_two_begin_with_what_is_in_the_pack():
     score = scores_of('optimiser_embedded')
     three = 'docs_tc', 'wn_sc', 'docs_ir'
-    lead = score('clm25-mlm-1800', *three) - score('mlm-1800', *three)
-    assert '{:+.1f} {:+.1f} {:+.1f} points with one rate'.format(*lead) in OPTIMISER
+    ahead = less(score, 'clm25-mlm-1800', 'mlm-1800')(*three)
+    last = ends('optimiser_embedded')
+    wait = [int(last['mlm-1800', seed]['plateau']) for seed in '012']
+    (_, shown), _ = table('docs/optimiser.md', 'the embedded texts, AdamW, seeds 0 to 2')
+    assert shown == ['{:,}, {:,}, {:,}'.format(*wait), '{:+.1f}, {:+.1f}, {:+.1f}'.format(*ahead)]
 
 
 def test_what_is_said_of_small_beside_its_verdicts_is_in_its_packs():
@@ -340,11 +425,11 @@ def test_what_moves_the_plateau_is_that_of_the_runs():
 
 def test_the_table_at_116_m_is_that_of_the_runs():
     page = (ROOT / 'docs/optimiser.md').read_text().split('## At 116 M')[1]
-    table = re.findall(r'(?m)^\| [A-Z].*? \| (\d+) \| (.*) \|$', page.split('##')[0])
+    rows_shown = re.findall(r'(?m)^\| [A-Z].*? \| (\d+) \| (.* \| .*) \|$', page.split('##')[0])
     lines = csv.DictReader((ROOT / 'studies/plateau_120m/losses.csv').open())
     losses = {(line['row'], int(line['step'])): line for line in lines}
     rows = 'mlm-1e-3', 'clm25-mlm', 'two-mlm-4', 'muon-mlm', 'muon-clm25-mlm'
-    for row, (plateau, shown) in zip(rows, table, strict=True):
+    for row, (plateau, shown) in zip(rows, rows_shown, strict=True):
         cells = []
         for step in (200, 300, 450, 600):
             line = losses.get((row, step))
@@ -355,33 +440,77 @@ def test_the_table_at_116_m_is_that_of_the_runs():
     def lead(optimizer, step):
         mlm, both = (float(losses[row, step]['val_mlm_loss']) for row in optimizer)
         return mlm - both
-    shown = [lead(optimizer, step) for step in (300, 600) for optimizer in (rows[:2], rows[3:])]
-    words = '{:.2f} nats under AdamW and {:.2f} under Muon at step 300, {:.2f} and {:.2f} at the end'
-    assert words.format(*shown) in OPTIMISER
+    shown = [cells for _, cells in table('docs/optimiser.md', 'by how many nats CLM then MLM is below MLM')]
+    assert shown == [[f'{lead(optimizer, step):.2f}' for step in (300, 600)]
+                     for optimizer in (rows[:2], rows[3:])]
 
 
-def test_what_is_said_of_targets_is_in_its_packs(score):
-    of_targets = scores_of('targets')
+PAGE = 'docs/targets.md'
 
-    def less(first, second, *datasets):
-        return of_targets(first, *datasets or THREE) - of_targets(second, *datasets or THREE)
-    one, two, muon = (over_seeds(less(f'{arm}-clm25-mlm', f'{arm}-mlm')) for arm in ('one', 'two', 'muon'))
-    points = '{:.1f} points [{:.1f}, {:.1f}] under AdamW with one rate, {:.1f} [{:.1f}, {:.1f}] with two, '
-    assert (points + '{:.1f} [{:.1f}, {:.1f}] under Muon').format(*one, *two, *muon) in TARGETS
-    words = f'{one[0]:.1f} points under AdamW, {two[0]:.1f} with a second rate, and {muon[0]:.1f} under Muon'
-    assert words in words_of('README.md')
 
-    others = 'ewt_pos', 'squad_ir'
-    for words, datasets in (('6.6 points, and', THREE), ('without definitions', others)):
-        part, whole = less('two-clm', 'two-clm40', *datasets), less('two-clm', 'two-mlm', *datasets)
-        assert words + ' {} % [{}, {}]'.format(*share(part, whole)) in TARGETS
+@pytest.fixture(scope='module')
+def of_targets():
+    return scores_of('targets')
 
-    lead = -less('muon-clm', 'muon-mlm').mean()
-    words = -less('muon-clm', 'muon-mlm', 'wn_sc').mean()
-    assert f'by {lead:.1f} points after 1.8 M tokens. That is definitions (`wn_sc`, {words:.1f})' in TARGETS
-    without = over_seeds(less('muon-clm', 'muon-mlm', *others))
-    assert 'without them CLM leads by {:.1f} [{:.1f}, {:.1f}]'.format(*without) in TARGETS
 
-    for row in ('muon-clm', 'muon-mlm'):
-        now, before = of_targets(row, 'wn_sc').mean(), score(f'{row}-1800', 'wn_sc').mean()
-        assert f'{now:.1f}, where it had {before:.1f}' in TARGETS
+def test_the_tables_of_targets(of_targets):
+    """Contrasts as they were judged, and the rest over seeds alone."""
+    judged = frozen('targets')
+    leads = [less(of_targets, f'{arm}-clm25-mlm', f'{arm}-mlm') for arm in ('one', 'two', 'muon')]
+    check_tasks(PAGE, 'the lead on', *leads)
+    check_tasks(PAGE, 'how leads differ on', judged['lead, one rate less two'],
+                judged['lead, two rates less Muon'])
+    for arm, head, name in (('two', 'AdamW, two rates', 'two rates'), ('muon', 'Muon, ratio 0.42', 'Muon')):
+        check_tasks(PAGE, head, judged[f'targets, {name}'], judged[f'objective, {name}'],
+                    less(of_targets, f'{arm}-clm', f'{arm}-mlm'))
+    check_tasks(PAGE, 'CLM then MLM, minus the same with CLM at 40 %',
+                judged['targets before MLM, two rates'], judged['targets before MLM, Muon'])
+
+    shares = dict(table(PAGE, 'task'))
+    part, whole = less(of_targets, 'two-clm', 'two-clm40'), less(of_targets, 'two-clm', 'two-mlm')
+    for label, datasets in (('`ewt_pos`', THREE[:1]), ('`squad_ir`', THREE[2:]), ('mean', THREE)):
+        cell = '{} % [{}, {}]'.format(*share(part(*datasets), whole(*datasets)))
+        assert shares[label] == [cell.replace('122', 'all: 122')]
+
+
+def test_the_sign_under_muon_by_the_ratio_of_rates(of_targets, score):
+    """Models of two studies have the same seeds and test items. CLM's better ratio by score is 6.7, MLM's
+    0.42."""
+    for study in ('optimiser', 'targets'):
+        report = (ROOT / f'studies/{study}/report.md').read_text()
+        assert 'ewt_pos 4,078 (data 212f0ee1), wn_sc 2,000 (data 76755396), squad_ir 2,849' in report
+
+    def each_better(*datasets):
+        return score('muon-clm-1800', *datasets) - of_targets('muon-mlm', *datasets)
+
+    check_tasks(PAGE, 'CLM minus MLM under Muon', less(score, 'muon-clm-1800', 'muon-mlm-1800'),
+                less(of_targets, 'muon-clm', 'muon-mlm'), each_better)
+    for arm, better in (('clm', min), ('mlm', max)):
+        means = score(f'muon-{arm}-1800', *THREE).mean(), of_targets(f'muon-{arm}', *THREE).mean()
+        assert better(means) == means[1]
+
+    tuned = ends('optimiser_tuning') | ends('targets_choice')
+    last = ends('optimiser') | ends('targets')
+    arms = [('clm', '1.5e-3', 'val_clm_loss'), ('mlm', '3e-3', 'val_mlm_loss'),
+            ('clm25-mlm', '1.5e-3', 'val_mlm_loss')]
+    shown = [cells for _, cells in table(PAGE, 'going from ratio 6.7 to 0.42')]
+    for (arm, rate, column), cells in zip(arms, shown, strict=True):
+        def gained(seeds, before, now, lines):
+            return np.mean([float(lines[now, seed][column]) - float(lines[before, seed][column])
+                            for seed in seeds])
+        two = gained(('100', '101'), f'muon-{arm}-{rate}', f'muon-{arm}-0.42-1.2e-2', tuned)
+        six = gained('012345', f'muon-{arm}-1800', f'muon-{arm}', last)
+        assert cells[:2] == [f'{two:.3f}', f'{six:.3f}']
+        for cell, datasets in zip(cells[2:], (THREE, ('wn_sc',), ('squad_ir',)), strict=True):
+            assert cell == points(of_targets(f'muon-{arm}', *datasets)
+                                  - score(f'muon-{arm}-1800', *datasets))
+
+
+def test_the_summary_in_readme(of_targets, score):
+    """The mean of three tasks under each optimizer; with ratio 6.7 from the first study."""
+    head = 'after 1.8 M tokens of novels, points'
+    for (_, cells), arm in zip(table('README.md', head), ('clm25-mlm', 'clm'), strict=True):
+        wanted = [less(of_targets, f'{optimizer}-{arm}', f'{optimizer}-mlm')(*THREE)
+                  for optimizer in ('one', 'two', 'muon')]
+        wanted.insert(2, less(score, f'muon-{arm}-1800', 'muon-mlm-1800')(*THREE))
+        assert cells == [points(values) for values in wanted]
