@@ -71,7 +71,8 @@ def frozen(study):
     cells = {}
     for (name, contrast), line in zip(contrasts.items(), lines['Verdicts'], strict=True):
         _, _, numbers, *_, p, holm, verdict = (cell.strip('*| ') for cell in line.split(' | '))
-        shown = f'{numbers}, {signs[verdict.removesuffix(", at the edge")]}'
+        verdict = re.sub(r',? \(?at the edge\)?', '', verdict)
+        shown = f'{numbers}, {signs.get(verdict, verdict)}'
         error = math.sqrt(2 * float(p) / recompute.RESAMPLES) * float(holm) / float(p)
         if abs(float(holm) - 0.05) < 2 * error:
             shown += ' (at the edge)'
