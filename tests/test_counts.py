@@ -134,4 +134,3 @@ def test_the_rows_help_the_tokens_that_they_belong_to(tmp_path, monkeypatch):
     assert loss['counts'] < 5.6
     assert loss['dealt'] > loss['counts'] + 0.6
     assert loss['normal'] > loss['counts'] + 0.6
-    print(loss)

@@ -1,8 +1,8 @@
 # Which settings studies/counts takes: six arms (CLM, MLM, a quarter of CLM and then MLM, each from random and
-# from counted embeddings), under AdamW and Muon (its matrices at 6.7 times the rate), on the demo's texts, 1,800
-# steps. Two seeds that the study does not have. A rate is chosen by what is judged, scores on training rows that
-# are held out (studies/hold_out.py), and not by an arm's own loss. The grid is of factors of two; 6e-3 was tried
-# where 3e-3 had been the better of two with the first seed, 7.5e-4 where 1.5e-3 had been.
+# from counted embeddings), under AdamW and Muon (its matrices at 6.7 times the rate), on the demo's texts,
+# 1,800 steps. Two seeds that the study does not have. A rate is chosen by what is judged, scores on training
+# rows that are held out, and not by an arm's own loss. The grid is of factors of two; 6e-3 was tried where
+# 3e-3 had been the better of two, 7.5e-4 where 1.5e-3 had been.
 corpus = {'config': 'configs/corpora/docs.py'}
 seeds = (100, 101)
 every_run = {'config': 'configs/tiny.py', 'warmup_steps': 100, 'save_every': 0}
