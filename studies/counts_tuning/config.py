@@ -56,3 +56,25 @@ runs = {
     'muon-counts-clm25-mlm-3e-3': {'optimizer': 'muon', 'embedding_init': 'counts', 'lr': 3e-3,
         'phases': (('clm', 450), ('mlm', 1_350)), 'branch_from': 'muon-counts-clm-3e-3/450'},
 }
+finetuning_seeds = 1
+every_task = {'models': ('*e-3',), 'steps': 0}
+tasks = (
+    {'config': 'configs/tasks/docs_tc.py', 'lrs': (2e-3, 4e-3)},
+    {'config': 'configs/tasks/docs_ir.py', 'epochs': 2, 'lrs': (1e-3, 2e-3)},
+    {'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (2e-3,)},      # one rate: it takes the most time
+)
+choose = 'held-out rows'
+choices = {
+    'clm': ('clm-1.5e-3', 'clm-3e-3'),
+    'mlm': ('mlm-1.5e-3', 'mlm-3e-3'),
+    'clm25-mlm': ('clm25-mlm-1.5e-3', 'clm25-mlm-3e-3'),
+    'counts-clm': ('counts-clm-1.5e-3', 'counts-clm-3e-3'),
+    'counts-mlm': ('counts-mlm-1.5e-3', 'counts-mlm-3e-3'),
+    'counts-clm25-mlm': ('counts-clm25-mlm-1.5e-3', 'counts-clm25-mlm-3e-3'),
+    'muon-clm': ('muon-clm-1.5e-3', 'muon-clm-3e-3'),
+    'muon-mlm': ('muon-mlm-1.5e-3', 'muon-mlm-3e-3'),
+    'muon-clm25-mlm': ('muon-clm25-mlm-1.5e-3', 'muon-clm25-mlm-3e-3'),
+    'muon-counts-clm': ('muon-counts-clm-1.5e-3', 'muon-counts-clm-3e-3'),
+    'muon-counts-mlm': ('muon-counts-mlm-1.5e-3', 'muon-counts-mlm-3e-3'),
+    'muon-counts-clm25-mlm': ('muon-counts-clm25-mlm-1.5e-3', 'muon-counts-clm25-mlm-3e-3'),
+}
