@@ -3,7 +3,7 @@
 # settings were chosen by held-out loss, and the arms judged by their scores. Here {CLM, CLM whose loss
 # counts a random 40 % of positions, MLM at 40 %, a quarter of CLM and then MLM} x ratios {6.7, 1.7, 0.42}
 # are judged with six seeds that neither study has. 0.9 M parameters, 1.8 M tokens of novels. For one GPU.
-# It wants the texts of studies/targets, and in texts/ the folders that studies/hold_out.py makes of them.
+# It wants the texts of studies/targets.
 #
 # Rates of pretraining are the best by held-out loss of earlier tuning: studies/optimiser_tuning and
 # targets_tuning at 6.7 and 1.7, studies/targets_choice at 0.42. Rates of fine-tuning are the ones of
@@ -59,22 +59,6 @@ tasks = (
      'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (4e-3,)},
     {'models': ('clm40-0.42',), 'variant': 'six',
      'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (8e-3,)},
-
-    # by which the ratios of contrast (6) are chosen: held-out rows of training, never scored elsewhere
-    {'models': ('clm-6.7', 'clm-1.7', 'clm-0.42', 'mlm-6.7', 'mlm-1.7', 'mlm-0.42'), 'variant': 'choice',
-     'config': 'configs/tasks/ewt_pos.py', 'data': 'texts/ewt_pos_tuning', 'tags': 'tags', 'lrs': (4e-3,)},
-    {'models': ('clm-6.7', 'clm-1.7'), 'variant': 'choice',
-     'config': 'configs/tasks/wn_sc.py', 'data': 'texts/wn_sc_tuning', 'epochs': 2, 'lrs': (1e-3,)},
-    {'models': ('mlm-6.7', 'mlm-1.7', 'mlm-0.42'), 'variant': 'choice',
-     'config': 'configs/tasks/wn_sc.py', 'data': 'texts/wn_sc_tuning', 'epochs': 2, 'lrs': (2e-3,)},
-    {'models': ('clm-0.42',), 'variant': 'choice',
-     'config': 'configs/tasks/wn_sc.py', 'data': 'texts/wn_sc_tuning', 'epochs': 2, 'lrs': (4e-3,)},
-    {'models': ('clm-6.7', 'clm-1.7', 'clm-0.42', 'mlm-0.42'), 'variant': 'choice',
-     'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir_tuning', 'dataset': 'squad_ir',
-     'document': 'Document: {text}', 'max_length': 128, 'lrs': (1e-3,)},
-    {'models': ('mlm-6.7', 'mlm-1.7'), 'variant': 'choice',
-     'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir_tuning', 'dataset': 'squad_ir',
-     'document': 'Document: {text}', 'max_length': 128, 'lrs': (2e-3,)},
 )
 # Written down before the first run: contrasts, and the points that are expected of each.
 contrasts = {
@@ -94,12 +78,12 @@ contrasts = {
     'CLM less MLM, 6.7 less 0.42': {'rule': 'better',
         'weights': {'clm-6.7': 1, 'mlm-6.7': -1, 'clm-0.42': -1, 'mlm-0.42': 1},
         'datasets': ('ewt_pos', 'wn_sc', 'squad_ir')},
-    # (6) +0.5 to +1: CLM less MLM, each at its best ratio. It cannot be written as weights before the ratios
-    # are known. The rule: an arm's ratio is the one whose `+choice` model has the highest mean of the three
-    # tasks' test scores, over all six seeds; of equals, the larger ratio. Then add
+    # (6) +0.5 to +1: CLM less MLM, each at its best ratio. It has no weights before the ratios are known. The
+    # rule: the ratio of an arm is the one that studies/ratio_choice chooses, on rows that nobody scores here
+    # and with seeds that this study does not have. Then add, for ratios R and S,
     #    'CLM less MLM, each at its best ratio': {'rule': 'better', 'weights': {'clm-R': 1, 'mlm-S': -1},
     #        'datasets': ('ewt_pos', 'wn_sc', 'squad_ir')},
-    # and say that it came after the runs. If both ratios are 6.7 it is (1), and is not added.
+    # before the first run here is scored, or say on the page that it came later. If both are 6.7 it is (1).
     # (7) +7: CLM less MLM on definitions after six epochs, less the same after two
     'definitions, six epochs less two, 0.42': {'rule': 'better',
         'weights': {'clm-0.42+six': 1, 'mlm-0.42+six': -1, 'clm-0.42': -1, 'mlm-0.42': 1},
