@@ -70,8 +70,9 @@ weigh:
 	$(PYTHON) tests/weigh.py
 
 # What needs CUDA, on a machine that has it: tests, kills, speeds, a real run; ten minutes of an H100 by plan.
+# make gpu MINUTES=12: the studies that wait for a card, as far as twelve minutes go; again: what is missing.
 gpu: $(READY)
-	$(RUN) bench/gpu.py
+	$(RUN) bench/gpu.py $(if $(MINUTES),--minutes=$(MINUTES))
 
 # What we export, opened by the first transformers that has EuroBERT and by that of the tests. The tests download
 # two older ones, which must refuse what they would read causally.

@@ -3,11 +3,18 @@
     .venv/bin/python bench/gpu.py    # goes on where a step fails; again: what failed or is missing
     .venv/bin/python bench/gpu.py --sizes='(("124m", "0"),)'       # where less than 80 GB hold no more
     .venv/bin/python bench/gpu.py --config=configs/tiny.py --steps=20 --out=out/cpu    # what a CPU can
+    .venv/bin/python bench/gpu.py --minutes=12    # the studies that wait for a card: `make gpu MINUTES=12`
 
 Writes <out>/report.md after each step: what came out and how long it took. SIGTERM and Ctrl-C end the step
 that runs, and the report has what it had said.
+
+With --minutes it runs the tests that need a GPU, and then what studies lack, one pretraining seed after the
+other. A step is not begun if its estimate is longer than what is left. One that takes longer all the same is
+stopped in time to save, and to pack what it has done. The next start does only what is missing.
 """
+import contextlib
 import dataclasses
+import math
 import os
 import shlex
 import shutil
@@ -28,6 +35,8 @@ from nanoencoder.files import read_json, write_json
 from nanoencoder.pretraining.log import read_log
 from nanoencoder.processes import pick_device
 from nanoencoder.settings import interrupt_on_signals, parse, run_main, setting
+from studies.run import missing_blocks
+from studies.study import load
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +46,17 @@ class Settings:
     # of which bench.py measures the speed, with these numbers of rows at once; 0: nanoGPT's 12. An H200 took
     # a minute for each; ('1b', '12') takes longer, and was not seen to end
     sizes: tuple = (('124m', '0'), ('610m', '24'), ('210m', '6,72'))
+    # which wait for a card, what matters most first; and how many minutes each of their processes adds.
+    # 116 M parameters: a run took an H200 53 seconds, and two side by side 105. 0.9 M: 78 pretrainings of
+    # 1,800 steps and fine-tunings took it seven minutes, twenty side by side. optimiser_end has 14,400 steps
+    # and eight fine-tunings in a process: that is arithmetic, nobody measured it
+    studies: tuple = (('studies/counts_120m', 0.9), ('studies/ratio_choice', 0.09), ('studies/ratio', 0.09),
+                      ('studies/optimiser_end', 0.45))
+    processes: int = setting(20, 1)     # runs of a study, side by side
     out: str = 'out/gpu'
+
+
+ACTIONS = {'minutes': (0.0, 'do what studies lack, as far as so many minutes go; 0: check the code', 0)}
 
 
 # ---------------------------------------------------------------------------
@@ -45,6 +64,7 @@ class Settings:
 
 
 PATIENCE = 300      # seconds: a step that takes this long, and five times its minutes, hangs
+SAVING = 45         # seconds before the end of the minutes, in which a stopped step saves
 
 
 class Step(NamedTuple):
@@ -76,13 +96,26 @@ def late(*_):
     raise TimeoutError('it hangs, and was ended')
 
 
-def do(step):
-    """Do a step, and return what it said, how long it took, and how it ended: done, failed or stopped."""
+class MinutesAreOver(Exception):
+    """Ends a step that would go on."""
+
+
+def stop_in_time(*_):
+    raise MinutesAreOver
+
+
+def do(step, seconds):
+    """Do a step for so many seconds at most. Returns what it said, how long it took, and how it ended: done,
+    failed, stopped by a signal, or unfinished because the time was over."""
     said = []
     end = 'failed'
     began = time.monotonic()
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE * (1 + step.minutes))
+    patience = PATIENCE * (1 + step.minutes)
+    if seconds < patience:
+        signal.signal(signal.SIGALRM, stop_in_time)
+    else:
+        signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, patience))
     try:
         for line in step.work():
             print(line, flush=True)
@@ -90,6 +123,8 @@ def do(step):
         end = 'done'
     except KeyboardInterrupt:
         end = 'stopped'
+    except MinutesAreOver:
+        end = 'unfinished'
     except Exception as error:
         said.append(f'failed: {error!r}')
         print(said[-1], flush=True)
@@ -98,8 +133,11 @@ def do(step):
     return {'said': said, 'seconds': round(time.monotonic() - began, 1), 'end': end}
 
 
-def do_all(steps, path, settings):
-    """Do {title: Step} in order, and return the titles of those that failed. `path` holds what is done."""
+def do_all(steps, path, settings, minutes=math.inf):
+    """Do {title: Step} in order, but for those that take longer than what is left of so many minutes. Returns
+    the titles of those that failed. `path` holds what is done."""
+    end_of_minutes = time.monotonic() + 60 * minutes - SAVING
+    waiting = []        # titles of steps that were not begun
     state = {'settings': settings, 'steps': {}}
     if path.exists():
         state = read_json(path)
@@ -109,17 +147,25 @@ def do_all(steps, path, settings):
     for number, (title, step) in enumerate(steps.items(), 1):
         if step.minutes and title in done and done[title]['end'] == 'done':
             continue
-        print(f'\n[{number} of {len(steps)}] {title} (about {step.minutes:.0f} minutes)', flush=True)
-        done[title] = do(step)
+        head = f'\n[{number} of {len(steps)}] {title} (about {step.minutes:.1f} minutes)'
+        seconds = end_of_minutes - time.monotonic()
+        if seconds <= 60 * step.minutes:
+            print(f'{head} waits: {max(0, seconds) / 60:.1f} minutes are left', flush=True)
+            waiting.append(title)
+            continue
+        print(head, flush=True)
+        done[title] = do(step, seconds)
         write_json(path, state)
         write_report(path.with_name('report.md'), done)
         if done[title]['end'] == 'stopped':
             raise KeyboardInterrupt
-    return [title for title in steps if done[title]['end'] != 'done']
+    if waiting:
+        print(f'\n{len(waiting)} of {len(steps)} steps wait for the next start', flush=True)
+    return [title for title in steps if title in done and done[title]['end'] == 'failed']
 
 
 def write_report(path, done):
-    parts = ['# Ten minutes of a GPU']
+    parts = ['# What a GPU did']
     for title, entry in done.items():
         parts.append(f'## {title}: {entry["end"]}, {entry["seconds"]:,.0f} s')
         parts.append('\n'.join(['```', *entry['said'], '```']))
@@ -161,12 +207,48 @@ def killed(command, folder, step):
     yield from run(*command)
 
 
+def study_a_seed(folder, seed, processes):
+    """Run what a study lacks with one pretraining seed. Its page is written with the last one."""
+    yield from run('studies/run.py', folder, f'--seed={seed}', f'--processes={processes}')
+    study, _ = load([folder])
+    if study.tasks and not missing_blocks(study, [*study.rows], study.seeds):
+        yield from run('studies/report.py', folder)
+
+
 # ---------------------------------------------------------------------------
 # The plan
 
 
+def waiting_studies(cfg):
+    """Return {title: Step} of what studies lack. The title says how many processes are left, so that a seed
+    which was done is not taken for done once its study has an arm more."""
+    steps = {}
+    for folder, minutes in cfg.studies:
+        study, _ = load([folder])
+        for seed, jobs in missing_blocks(study, [*study.rows], study.seeds).items():
+            work = partial(study_a_seed, folder, seed, cfg.processes)
+            steps[f'{folder}, seed {seed}, {len(jobs)} left'] = Step(work, len(jobs) * minutes)
+    return steps
+
+
+@contextlib.contextmanager
+def shared_card():
+    """Start NVIDIA's MPS where it is installed: processes then compute on a GPU at the same moment. Without
+    it they take turns."""
+    control = shutil.which('nvidia-cuda-mps-control')
+    if not control:
+        yield
+        return
+    is_ours = subprocess.run([control, '-d']).returncode == 0       # it fails where MPS runs already
+    try:
+        yield
+    finally:
+        if is_ours:
+            subprocess.run([control], input='quit\n', text=True)
+
+
 def plan(cfg):
-    """Return {title: Step}, in order."""
+    """Return {title: Step} of what checks this code, in order."""
     out = Path(cfg.out)
     half = cfg.steps // 2
 
@@ -219,7 +301,7 @@ def plan(cfg):
 
 
 def main():
-    cfg, _ = parse(Settings, sys.argv[1:])
+    cfg, actions = parse(Settings, sys.argv[1:], ACTIONS)
     interrupt_on_signals()
     os.chdir(ROOT)
     path = Path(cfg.out, 'steps.json')
@@ -227,7 +309,13 @@ def main():
     # what a CPU did is not taken for a GPU's
     device, _ = pick_device()
     steps = plan(cfg)
-    failed = do_all(steps, path, f'{cfg} on {device.type}')
+    minutes = math.inf
+    if actions.minutes:
+        minutes = actions.minutes
+        first = ('machine', 'tests that need a GPU')
+        steps = {title: steps[title] for title in first} | waiting_studies(cfg)
+    with shared_card():
+        failed = do_all(steps, path, f'{cfg} on {device.type}', minutes)
     if failed:
         raise ValueError(f'{len(failed)} of {len(steps)} steps failed: {", ".join(failed)}; '
                          f'{path.with_name("report.md")} has what they said')
