@@ -4,9 +4,10 @@ import re
 from conftest import ROOT
 
 README = ROOT / 'README.md'
-# {first line without its '# ': lines} of the fenced Python blocks of three pages
+# {first line without its '# ': lines} of the fenced Python blocks of four pages
 RECIPES = ''.join((ROOT / page).read_text()
-                  for page in ('docs/hacking.md', 'docs/decoders.md', 'studies/README.md'))
+                  for page in ('docs/hacking.md', 'docs/decoders.md', 'studies/README.md',
+                               'studies/masked_inputs/README.md'))
 BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', RECIPES))
 
 

@@ -1,5 +1,6 @@
 """The bench does the same work as its peers, and is ahead of them (`make slow`: timing takes time)."""
 import csv
+import os
 import time
 
 import pytest
@@ -125,6 +126,20 @@ def test_a_step_that_takes_longer_than_the_minutes_is_stopped_and_goes_on(tmp_pa
         assert gpu.do_all({'work': gpu.Step(work, 0.001)}, path, 'settings', minutes=0.004) == []
         assert read_json(path)['steps']['work']['end'] == 'unfinished'
     assert '## work: unfinished, 0 s\n\n```\nhalf of it\n```' in (tmp_path / 'report.md').read_text()
+
+
+@pytest.mark.parametrize('runs_already', [False, True])
+def test_mps_is_ended_by_whoever_started_it(tmp_path, monkeypatch, runs_already):
+    control = tmp_path / 'nvidia-cuda-mps-control'
+    control.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n'
+                       f'[ "$1" = -d ] && exit {int(runs_already)}\ncat >> {tmp_path}/said\n')
+    control.chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    with gpu.shared_card():
+        said = (tmp_path / 'said').read_text()
+        assert said == '-d\n'
+    is_ended = (tmp_path / 'said').read_text().endswith('quit\n')
+    assert is_ended is not runs_already
 
 
 def write_study(folder, seeds, config, steps):

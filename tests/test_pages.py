@@ -31,7 +31,7 @@ from nanoencoder.processes import World
 from nanoencoder.settings import leaves, parse, split_words
 from nanoencoder.tasks.kind import Example, framed
 from recipes import BLOCKS, README, run_block
-from studies import beside, run
+from studies import beside, run, study
 from studies.paper import results
 
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
@@ -269,6 +269,23 @@ def test_the_shortest_objective(monkeypatch, settings):
     assert targets.tolist() == [7, 8, none, none, 3, none, none]
     assert skip.expected_targets(cfg) == approx(1 - 4 / cfg.context)  # two segments, two each
     assert skip.offset == 2
+
+
+def test_clm_that_reads_masked_inputs(monkeypatch, corpus, settings, tmp_path):
+    """It reads what MLM reads and predicts what CLM predicts; and its study has no slip."""
+    monkeypatch.setitem(data.OBJECTIVES, 'clm_masked', None)
+    run_block('masked inputs: data.py, below OBJECTIVES', data)
+    batches = {}
+    for name in ('clm_masked', 'clm', 'mlm'):
+        batches[name], _ = data.make_batch(data.Corpus(corpus), 'train', ROWS, 0, name, settings())
+    assert np.array_equal(batches['clm_masked'].tokens, batches['mlm'].tokens)
+    assert np.array_equal(batches['clm_masked'].targets, batches['clm'].targets)
+
+    text = BLOCKS['studies/masked_inputs/config.py'].replace('../ratio', str(ROOT / 'studies/ratio'))
+    (tmp_path / 'config.py').write_text(text)
+    masked, _ = study.load([str(tmp_path)])
+    assert {*masked.rows} == {'clm40', 'masked15', 'masked40'}
+    assert masked.rows['masked40'].cfg.matrix_lr_ratio == 6.7
 
 
 def test_what_is_uploaded_is_the_model_and_its_tokenizer(trained):
