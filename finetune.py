@@ -84,8 +84,11 @@ class Settings(tasks.Task, Scoring):
             raise ValueError(f'name must be that of a folder, not {self.name!r:.80}')
         if not re.fullmatch(r'[\w.-]*', self.variant):
             raise ValueError(f'variant must be letters that may follow a name, not {self.variant!r:.80}')
-        if self.save_model and (self.causal or self.layers >= 0):
-            raise ValueError('save_model is for whole bidirectional models; leave out causal and layers')
+        if self.save_model and (self.causal or self.layers >= 0 or self.score != 'mean'):
+            raise ValueError('save_model is for whole bidirectional models, and for retrieval those with one '
+                             'vector a text; leave out causal, layers and score')
+        if self.score != 'mean' and not self.variant:   # a table would show it as the model itself
+            object.__setattr__(self, 'variant', self.score)
 
     def num_steps(self, num_examples):
         """Return how many optimizer steps a run takes: so many epochs, whose last batch may be smaller, and
@@ -144,17 +147,18 @@ def first_pool(x, lengths):
     return x[starts].float()
 
 
-POOLINGS = {'mean': mean_pool, 'cls': first_pool}
+def every_token(x, lengths):
+    """(tokens, d): the states as they are, in fp32."""
+    return x.float()
+
+
+POOLINGS = {'mean': mean_pool, 'cls': first_pool, 'none': every_token}
 
 
 def unit_vectors(x, lengths, pooling='mean'):
-    """(segments, d): pooled, of length 1, in fp32."""
+    """(segments, d), or (tokens, d) without pooling: vectors of length 1, in fp32."""
     vectors = POOLINGS[pooling](x, lengths)
     return F.normalize(vectors, dim=1)
-
-
-def as_it_is(x, lengths):
-    return x
 
 
 def new_head(name, hidden_size, num_labels, pooling='mean'):
@@ -189,7 +193,8 @@ class Pretrained(NamedTuple):
     checkpoint: huggingface.Checkpoint
     world: World             # of this process alone
     about: dict              # what run.json says of the model
-    pooling: str             # 'mean' or 'cls', of states to a text's vector; '' if the run uses no vectors
+    pooling: str             # of states to a text's vector: 'mean', 'cls', or 'none' for a vector of each
+                             # token; '' if the run uses no vectors
 
 
 def open_model_and_task(cfg, method='fine-tuned', choose_rows=all_rows):
@@ -207,6 +212,8 @@ def open_model_and_task(cfg, method='fine-tuned', choose_rows=all_rows):
     if reads_vectors:
         pooling = read_pooling(checkpoint.folder, checkpoint.tokenizer())
         print_prompts(cfg, kind, checkpoint.folder)
+    if cfg.score == 'maxsim':
+        pooling = 'none'
     if cfg.layers >= 0 and cfg.layers > checkpoint.sizes.num_hidden_layers:
         raise ValueError(f'layers {cfg.layers}: the model has {checkpoint.sizes.num_hidden_layers}')
     if cfg.save_model:
@@ -391,7 +398,7 @@ def outputs(cfg, world, encoder, examples, per_token):
 
 def predict(cfg, world, encoder, data):
     """{split: rows} of validation and test: what evaluate.py reads."""
-    per_token = data.kind.head == 'tokens'
+    per_token = data.kind.head == 'tokens' or data.kind.task.score == 'maxsim'
     read = {
         part: outputs(cfg, world, encoder, examples, per_token)
         for part, examples in data.examples.items()
@@ -430,10 +437,10 @@ def do_run(cfg, base, sets, grid=()):
 
 
 def probe(cfg, base, sets):
-    """Fit a linear classifier to the frozen model; retrieval takes its cosines. Returns what to tell."""
+    """Fit a linear classifier to the frozen model; retrieval takes its scores. Returns what to tell."""
     kind = sets[0].kind
     per_token = kind.head == 'tokens'
-    head = as_it_is if per_token else functools.partial(unit_vectors, pooling=base.pooling)
+    head = every_token if per_token else functools.partial(unit_vectors, pooling=base.pooling)
     encoder = new_encoder(cfg, base, head)
     if kind.labelled_by:
         predictions = [classify(cfg, base, sets[0], encoder, per_token)]

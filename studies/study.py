@@ -196,14 +196,14 @@ class Study:
         datasets = [settings['dataset']]
         for path in settings.get('score_on', ()):
             datasets.append(read(path)['dataset'][0])
-        variant = f'+{settings["variant"]}' if settings.get('variant') else ''
+        words = arguments(settings, model='a row', grid=True, lrs=lrs)
+        cfg, actions = parse(finetune.Settings, words, finetune.ACTIONS)
+        variant = f'+{cfg.variant}' if cfg.variant else ''
         keys = [*itertools.product([model + variant for model in models], datasets)]
         for key in keys:
             if key in self.tried:
                 raise ValueError(f'{" on ".join(key)} is there twice; one of them needs a variant')
             self.tried[key] = None
-        words = arguments(settings, model='a row', grid=True, lrs=lrs)
-        cfg, actions = parse(finetune.Settings, words, finetune.ACTIONS)
         finetune.check_actions(cfg, actions, settings.keys())
         task = Finetuning(models, settings, cfg, lrs, datasets, variant)
         self.tried |= dict.fromkeys(keys, task)

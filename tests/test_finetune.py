@@ -37,9 +37,10 @@ from nanoencoder import files, huggingface, tasks
 from nanoencoder.predictions import SCORED, read_predictions
 from nanoencoder.tasks import models, questions
 from nanoencoder.tasks.kind import Example, framed
+from nanoencoder.tasks.retrieval import max_sim
 from nanoencoder.tokenizer import Tokenizer
 from tokenizer_files import TOKENIZER
-from toys import KINDS, TAGGING, data_of, examples_of, merge, random_model
+from toys import FILLER, KINDS, TAGGING, data_of, examples_of, merge, random_model
 
 
 def train_and_save(cfg, base, data, folder):
@@ -128,12 +129,58 @@ def test_contrastive_loss_by_hand(prepared):
     assert data.kind.loss(outputs, pairs).item() == approx(expected, abs=1e-4)
 
 
+def test_max_sim_by_hand():
+    """Two queries, of two tokens and of one, and three documents."""
+    def tokens(*degrees):
+        angles = torch.deg2rad(torch.tensor(degrees, dtype=torch.float))
+        return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+    scores = max_sim([tokens(0, 90), tokens(180)], [tokens(0), tokens(60, 90, 120), tokens(180, 90)])
+    # the first query: (1 + 0) / 2, (cos 60 + 1) / 2, (cos 90 + 1) / 2; the second: cos 180, cos 60, 1
+    assert_near(scores, torch.tensor([[0.5, 0.75, 0.5], [-1, 0.5, 1]]))
+
+
+def test_max_sim_is_a_slow_loop_over_tokens(prepared):
+    """Of numpy, with the states of each text read alone, special tokens and words of templates among them."""
+    cfg, base, data = prepared('IR', score='maxsim')
+    assert base.about['pooling'] == 'none'
+    head = finetune.new_head(data.kind.head, 32, 0, base.pooling)
+    encoder = finetune.new_encoder(cfg, base, head)
+    texts = data.examples['texts'][::7][:12]
+    vectors = finetune.outputs(cfg, base.world, encoder, texts, per_token=True)
+    ours = np.array([*data.kind.scores(vectors[:4], vectors[4:])])
+
+    def states(example):
+        with torch.no_grad():
+            return base.transformer(torch.from_numpy(example.tokens), [len(example.tokens)], False).numpy()
+
+    def cosine(x, y):
+        return x @ y / np.sqrt((x @ x) * (y @ y))
+
+    for k, query in enumerate(map(states, texts[:4])):
+        for d, document in enumerate(map(states, texts[4:])):
+            best = [max(cosine(x, y) for y in document) for x in query]
+            assert ours[k, d] == approx(sum(best) / len(query), abs=1e-5)
+    assert ours.std() > 0.01
+
+
+def test_late_interaction_learns_its_training_pairs(prepared):
+    """Of words that queries and documents do not share: a guess among eight costs log 8 = 2.08 nats."""
+    cfg, base, data = prepared('IR', score='maxsim', steps=40, epochs=40, batch_size=8, lr=1e-2)
+    words = FILLER[:8]
+    rows = [{'query': word, 'positive': other} for word, other in zip(words, FILLER[8:])]
+    pairs, _ = examples_of(data.kind, rows, (), TOKENIZER, 20)
+    _, log = finetune.fit(cfg, base, data._replace(examples={'train': pairs}))
+    assert log[0]['loss'] > 1
+    assert log[-1]['loss'] < 0.1
+
+
 @pytest.mark.parametrize('change, same', [
     ({}, 0), ({'causal': True}, 9), ({'layers': 1}, 0), ({'layers': 0}, 9)])
 def test_a_control_is_another_encoder_of_the_same_weights(change, same, prepared, checkpoint):
     """With the causal mask no token sees what comes; without layers its vector is its normed embedding."""
     cfg, base, _ = prepared('TC', **change)
-    encoder = finetune.new_encoder(cfg, base, finetune.as_it_is)
+    encoder = finetune.new_encoder(cfg, base, finetune.every_token)
     whole = huggingface.open_checkpoint(checkpoint).model(head=False)
     del whole.layers[len(encoder.model.layers):]
     tokens = torch.arange(10)
@@ -276,14 +323,17 @@ def test_a_number_is_learnt_and_saved(toy, command, tmp_path, monkeypatch):
         assert answer['score'] == approx(row['pred'], abs=1e-4)
 
 
-def test_retrieval_is_trained_once_and_scored_on_every_set(toy, command, tmp_path):
+@pytest.mark.parametrize('score, name', [('mean', 'random'), ('maxsim', 'random+maxsim')])
+def test_retrieval_is_trained_once_and_scored_on_every_set(score, name, toy, command, tmp_path):
+    """Each way to score has a name of its own in tables."""
     other = shutil.copytree(data_of(toy, 'IR'), tmp_path / 'other')
     (other / 'train.jsonl').unlink()
     (tmp_path / 'other.py').write_text(     # of the same documents, and without training pairs
         f'kind = "IR"\ndataset = "other"\ndata = "{other}"\n'
         'validation = "test.jsonl"\ntest = "validation.jsonl"')
-    ran(*command('IR', '--steps=2', f"--score_on=('{tmp_path}/other.py',)"))
-    own, others = [tmp_path / f'p/random/IR/{name}/lr3e-03_sd0' for name in ('toy', 'other')]
+    ran(*command('IR', '--steps=2', f'--score={score}', f"--score_on=('{tmp_path}/other.py',)"))
+    own, others = [tmp_path / f'p/{name}/IR/{dataset}/lr3e-03_sd0' for dataset in ('toy', 'other')]
+    assert files.read_json(own / 'run.json')['settings']['score'] == score
     assert read_predictions(others, 'test') == read_predictions(own, 'validation')
 
 
@@ -519,6 +569,8 @@ def test_what_cannot_be_exported_is_refused_before_it_trains(command, tmp_path):
     ('--name=a/b', 'name must be'),
     ('--layers=3 --variant=x', 'layers 3: the model has 2'),
     ('--causal --save_model', 'save_model is for whole bidirectional models'),
+    ('--kind=IR --score=maxsim --save_model', 'those with one vector a text; leave out .* score'),
+    ('--score=maxsim', 'score must be left out: it is for IR alone'),
     ('--grid --probe', 'stand alone'),
     ('--lrs=1e-3', 'lrs and seeds are of --grid'),
     ('--grid --lrs=()', 'lrs and seeds must have one or more'),

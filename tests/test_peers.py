@@ -143,7 +143,7 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, prepared, tmp_path, mon
 
 def test_weights_in_bf16_leave_rope_in_fp32(folders, prepared):
     cfg, base, _ = prepared('SC', folders['modernbert'], weights='bf16')
-    encoder = finetune.new_encoder(cfg, base, finetune.as_it_is)
+    encoder = finetune.new_encoder(cfg, base, finetune.every_token)
     assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
     frequencies = dict(encoder.model.named_buffers())
     assert frequencies

@@ -75,7 +75,7 @@ def load_sets(task, tokenizer, max_length, choose_rows=all_rows):
             if not folder.is_dir():     # else this task's own files would be read
                 raise ValueError(f'score_on {path}: {folder} is not there; --score_on=() leaves it out')
             other = replace(other, data=task.data)
-        others.append(other)
+        others.append(replace(other, score=task.score))
     own = load_data(task, tokenizer, max_length, choose_rows=choose_rows)
     sets = [own, *(load_data(other, tokenizer, max_length, training=False) for other in others)]
     for data in sets:

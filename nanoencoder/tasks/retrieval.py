@@ -1,4 +1,7 @@
-"""IR, retrieval: a query finds documents by cosines of mean-pooled vectors; trained on (query, positive)."""
+"""IR, retrieval: a query finds documents; trained on (query, positive).
+
+With score = 'mean' a text has one vector, the mean of its tokens' states, and a document's score is a cosine.
+With 'maxsim' each token has a vector: late interaction, as in ColBERT (arXiv 2004.12832)."""
 import contextlib
 import functools
 import itertools
@@ -73,11 +76,19 @@ class Retrieval(Kind):
     def texts(self, batch):
         return [pair.tokens for pair in batch] + [pair.positive for pair in batch]
 
+    def similarities(self, outputs, batch):
+        """(queries, documents): the scores of a batch, from the head's outputs for its texts."""
+        if self.task.score == 'maxsim':
+            lengths = [len(tokens) for tokens in self.texts(batch)]
+            vectors = outputs.split(lengths)
+            return max_sim(vectors[:len(batch)], vectors[len(batch):])
+        queries, documents = outputs.chunk(2)       # as many of each
+        return queries @ documents.T
+
     def loss(self, outputs, batch):
         """InfoNCE: each query must pick its own document among the batch's. Documents that also answer it,
         and copies of its own, are no negatives."""
-        queries, documents = outputs.chunk(2)       # as many of each
-        logits = self.task.scale * (queries @ documents.T)
+        logits = self.task.scale * self.similarities(outputs, batch)
         excluded = [
             [other.document in pair.positives for other in batch]
             for pair in batch]
@@ -91,15 +102,42 @@ class Retrieval(Kind):
         rows = data.rows
         ids = sorted(rows['corpus'], reverse=True)
         vectors = dict(zip(scored_texts(rows), outputs['texts']))
-        documents = np.stack([vectors[rows['corpus'][document]] for document in ids])
-        return {
-            split: [
-                ranking(row, ids, documents @ vectors[row['query']])
-                for row in rows[split]]
-            for split in SCORED}
+        documents = [vectors[rows['corpus'][document]] for document in ids]
+        predictions = {}
+        for split in SCORED:
+            queries = [vectors[row['query']] for row in rows[split]]
+            scores = self.scores(queries, documents)
+            predictions[split] = [ranking(row, ids, values) for row, values in zip(rows[split], scores)]
+        return predictions
+
+    def scores(self, queries, documents):
+        """For each query the scores of all documents, from the head's outputs for them."""
+        if self.task.score == 'maxsim':
+            queries = [torch.from_numpy(query) for query in queries]
+            documents = [torch.from_numpy(document) for document in documents]
+            return max_sim(queries, documents).numpy()
+        documents = np.stack(documents)
+        return (documents @ query for query in queries)
 
     def prediction(self, row, pred):
         return pred
+
+
+def max_sim(queries, documents):
+    """(queries, documents): each token of a query takes its greatest cosine with a token of the document, and
+    the score is their mean.
+
+    ColBERT takes their sum, which ranks documents alike. The mean is at most 1, however long the query is, so
+    that one `scale` fits all of them.
+
+    queries, documents  lists of (tokens, d) tensors, whose rows have length 1"""
+    tokens = torch.cat(queries)
+    lengths = torch.tensor([len(query) for query in queries], device=tokens.device)
+    scores = []
+    for document in documents:      # one at a time: cosines of all tokens would not fit into the memory
+        greatest = (tokens @ document.T).amax(1)
+        scores.append(torch.segment_reduce(greatest, 'mean', lengths=lengths))
+    return torch.stack(scores, dim=1)
 
 
 def scored_texts(rows):

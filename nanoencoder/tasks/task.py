@@ -44,7 +44,8 @@ class Task(Source):
     qrels: str = selects_data('')  # hub dataset of judgements; empty: the source's qrels/
     score_on: tuple = may_change((), of=str)  # configs of tasks that the model is scored on as well
     judged_only: bool = selects_data(False)  # only documents judged in a split, as in the paper
-    scale: float = setting(20.0, 1e-9)                 # of the cosines in InfoNCE
+    score: str = setting('mean', choices=('mean', 'maxsim'))  # cosine of texts' vectors, or of tokens'
+    scale: float = setting(20.0, 1e-9)                 # of the scores in InfoNCE
     # all
     steps: int = setting(1_000, 0)                     # at most; 0: all of the epochs (paper, section 2)
     epochs: int = setting(1, 1)                        # at most; the paper's is one
@@ -62,6 +63,7 @@ class Task(Source):
                 "a word's and its tag's, counted from 0, or from the last, -1, as (1, 3) or (0, -1)")
         for name in ('train', 'test'):
             require(name, getattr(self, name), 'the name of a split or file')
+        require('score', self.score == 'mean' or self.kind == 'IR', 'left out: it is for IR alone')
         require('pair', len(self.pair) == 2, 'two templates, of a query and its document')
         templates = ('template', self.template), ('query', self.query), ('document', self.document)
         for name, template in (*templates, *(('pair', template) for template in self.pair)):
