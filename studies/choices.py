@@ -16,6 +16,7 @@ PAGE = '''# {title}
 
 Of each arm the row with the {best} is **chosen**.
 Losses and scores are means over pretraining seeds: {seeds}. {scored}
+
 A setting, or a rate of fine-tuning, is "at the edge" if it is the least or the greatest that was tried with
 all else the same: a better one may lie beyond it.
 
@@ -51,12 +52,17 @@ class Tried(NamedTuple):
         return statistics.fmean(self.scores[dataset][rate] for dataset, rate in self.rates.items())
 
 
+def merit(row, choose):
+    """Return by what a Tried is compared, the more the better; nan if it lacks runs."""
+    return -row.loss if choose == 'loss' else row.mean
+
+
 def best(rows, choose):
-    """Return the best of [Tried]; None where a row still lacks what would choose."""
+    """Return the best of [Tried]; None where a row still lacks runs."""
     if len(rows) == 1:
         return rows[0]
-    merits = [-row.loss if choose == 'loss' else row.mean for row in rows]
-    if any(math.isnan(merit) for merit in merits):
+    merits = [merit(row, choose) for row in rows]
+    if any(math.isnan(number) for number in merits):
         return None
     return rows[merits.index(max(merits))]
 
@@ -145,7 +151,8 @@ def page(evidence, title):
             words = f'; at the edge, try more: {", ".join(beyond)}' if beyond else ''
             lines.append(f'{arm}: {chosen.model}{rates_in_words(chosen)}{words}')
         else:
-            evidence.problems.append(f'{arm}: nothing is chosen yet, for a row lacks runs of some seed')
+            lacking = ', '.join(row.model for row in rows if math.isnan(merit(row, study.choose)))
+            evidence.problems.append(f'{arm}: nothing is chosen yet: {lacking} lack runs of a seed')
         for row in rows:
             choice = f'**chosen**{words}' if row is chosen else ''
             table.append([arm, *cells(row, evidence.datasets), choice])

@@ -585,6 +585,15 @@ def test_a_study_chooses_on_rows_that_it_holds_out(choosing, runner):
     assert (choosing / 'report.md').read_bytes() == page
 
 
+def test_training_rows_that_are_not_there_yet_are_named_with_their_maker(choosing, runner):
+    (choosing / 'words/train.jsonl').unlink()
+    edit(choosing / 'config.py', "'lrs'", "'made_by': 'make texts', 'lrs'")
+    code, text, starts = runner.do()
+    assert (code, len(names(starts))) == (2, 0)
+    assert f'{choosing}/words/train.jsonl: is not there, so no third of its rows' in text
+    assert text.endswith('first run: make texts\n')
+
+
 def test_a_study_chooses_by_loss_without_any_task(choosing, runner):
     """Once all seeds are there."""
     text = CHOICE.format(folder=choosing).replace("'held-out rows'", "'loss'")
@@ -592,7 +601,7 @@ def test_a_study_chooses_by_loss_without_any_task(choosing, runner):
     assert runner.do('--seed=7')[0] == 0
     result = run_script('studies.report', choosing)
     assert result.returncode == 1
-    assert 'CLM then MLM: nothing is chosen yet' in result.stderr
+    assert 'CLM then MLM: nothing is chosen yet: clm-1, clm-2 lack runs of a seed' in result.stderr
     code, text, _ = runner.do()
     assert code == 0, text
     assert 'CLM then MLM: clm-1; at the edge, try more: lr 1\nMLM: mlm-1\n' in text
