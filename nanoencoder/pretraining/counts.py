@@ -5,6 +5,8 @@ beside each frequent one in the first tokens that the run will read, so a run se
 see with a random table. The method is a classic: positive pointwise mutual information (Church and Hanks,
 1990), reduced by a singular value decomposition (Levy, Goldberg and Dagan, 2015). Shapes: V is the size of
 the vocabulary, C the number of frequent tokens, d the hidden size."""
+import time
+
 import numpy as np
 import torch
 
@@ -20,6 +22,7 @@ ROWS_AT_ONCE = 64
 def counted_embeddings(corpus, cfg):
     """Return ((V, d) float32 embeddings, (V,) bool: the tokens that have one). The others, such as mask, were
     not seen. ValueError if there are fewer frequent tokens than d."""
+    began = time.monotonic()
     matrix = positive_pmi(count_neighbours(corpus, cfg))
     size = cfg.model.hidden_size
     if size > matrix.shape[1]:
@@ -29,6 +32,9 @@ def counted_embeddings(corpus, cfg):
     norms = table.norm(dim=1)
     has_one = norms > 0
     table *= NORM / norms[has_one].mean()
+    tokens = counted_steps(cfg) * cfg.rows_per_step * cfg.context
+    seconds = time.monotonic() - began
+    print(f'{cfg.name}: first embeddings of {has_one.sum():,} tokens, counted in {tokens:,}; {seconds:.1f} s')
     return table.float(), has_one
 
 
