@@ -989,8 +989,8 @@ def in_words(result, cfg):
 def figure(cfg, key, problems, found=None):
     """Draw scores against a number of run.json: a panel a task, a line the models of one recipe."""
     runs = read_runs(cfg, problems, found)
-    key = number_in(runs, key)
-    runs = [run for run in runs if key in numbers_of(run.about)]
+    key = figures.number_in(runs, key)
+    runs = [run for run in runs if key in figures.numbers_of(run.about)]
     groups = {None: runs}
     if key == 'settings.lr':    # a score at each rate; other figures have the rate that the other split chose
         groups = grouped(runs, 'lr')
@@ -999,7 +999,7 @@ def figure(cfg, key, problems, found=None):
     for group in groups.values():
         places = {}     # {(model, task): the numbers of its runs}
         for run in group:
-            places.setdefault((run.model, run.task), set()).add(numbers_of(run.about)[key])
+            places.setdefault((run.model, run.task), set()).add(figures.numbers_of(run.about)[key])
         pretrainings = {run.model: run.pretraining for run in group}
         for model, task, panel, *interval in points_of(make_cells(group, cfg, problems), problems):
             if len(places[model, task]) > 1:
@@ -1007,33 +1007,6 @@ def figure(cfg, key, problems, found=None):
             x, = places[model, task]
             points.append((model, pretrainings[model], x, panel, *interval))
     print(figures.save_figure(figures.against(key, points), Path(cfg.out, f'{key}.png')))
-
-
-def numbers_of(about, before=''):
-    """Return {name: number} of run.json, 'pretraining.tokens' of one in another object."""
-    numbers = {}
-    for name, value in about.items():
-        if isinstance(value, dict):
-            numbers |= numbers_of(value, f'{before}{name}.')
-        elif type(value) in (int, float):
-            numbers[before + name] = value
-    return numbers
-
-
-def number_in(runs, key):
-    """Return the whole name of a number in which runs differ: tokens is pretraining.tokens."""
-    values = {}     # {name: the numbers of all runs}
-    for run in runs:
-        for name, value in numbers_of(run.about).items():
-            values.setdefault(name, set()).add(value)
-    names = sorted(name for name in values if len(values[name]) > 1)
-    meant = [name for name in names if f'.{name}'.endswith(f'.{key}')]
-    if len(meant) > 1:      # pretraining.fixed says most settings of a pretraining once more
-        meant = [name for name in meant if '.fixed.' not in name]
-    if len(meant) != 1:
-        raise ValueError(f'figure {key}: which number of run.json? Those in which these runs differ are '
-                         f'{", ".join(names)}')
-    return meant[0]
 
 
 def points_of(cells, problems):

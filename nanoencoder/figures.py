@@ -173,6 +173,33 @@ def suffix_of(model):
     return ', probe' if model.endswith('-probe') else ''
 
 
+def numbers_of(about, before=''):
+    """Return {name: number} of run.json, 'pretraining.tokens' of one in another object."""
+    numbers = {}
+    for name, value in about.items():
+        if isinstance(value, dict):
+            numbers |= numbers_of(value, f'{before}{name}.')
+        elif type(value) in (int, float):
+            numbers[before + name] = value
+    return numbers
+
+
+def number_in(runs, key):
+    """Return the whole name of a number in which runs differ: tokens is pretraining.tokens."""
+    values = {}     # {name: the numbers of all runs}
+    for run in runs:
+        for name, value in numbers_of(run.about).items():
+            values.setdefault(name, set()).add(value)
+    names = sorted(name for name in values if len(values[name]) > 1)
+    meant = [name for name in names if f'.{name}'.endswith(f'.{key}')]
+    if len(meant) > 1:      # pretraining.fixed says most settings of a pretraining once more
+        meant = [name for name in meant if '.fixed.' not in name]
+    if len(meant) != 1:
+        raise ValueError(f'figure {key}: which number of run.json? Those in which these runs differ are '
+                         f'{", ".join(names)}')
+    return meant[0]
+
+
 def against(key, points):
     """Draw scores against a number of run.json: a line for each recipe.
 

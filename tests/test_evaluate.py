@@ -828,7 +828,7 @@ def test_a_setting_of_a_pretraining_is_one_number_though_fixed_says_it_once_more
     def run(ratio):
         return SimpleNamespace(about={'pretraining': {'mask_ratio': ratio, 'fixed': {'mask_ratio': ratio}}})
 
-    assert evaluate.number_in([run(0.2), run(0.4)], 'mask_ratio') == 'pretraining.mask_ratio'
+    assert figures.number_in([run(0.2), run(0.4)], 'mask_ratio') == 'pretraining.mask_ratio'
 
 
 def test_a_figure_is_of_any_number_in_which_runs_differ(predictions, monkeypatch):
