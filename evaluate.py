@@ -28,6 +28,7 @@ import functools
 import itertools
 import math
 import os
+import re
 import statistics
 import sys
 import zlib
@@ -67,6 +68,7 @@ Further scores of the runs that `table` shows: means over seeds, in percent. Cou
 questions, and mean squared errors are no percentages."""
 
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
+BELOW = 'below `untrained`, which is new weights that were fine-tuned or probed alike'
 sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
 LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
 
@@ -171,6 +173,12 @@ def model_of(folder, about):
     if about.get('method') == 'probe':
         return model.removesuffix('-probe') + '-probe'
     return model
+
+
+def untrained_like(model):
+    """Return the name of new weights that were fine-tuned or probed as a model was: untrained,
+    untrained+<variant> or untrained-probe."""
+    return re.sub(r'.*?(?=\+|-probe$|$)', 'untrained', model, count=1)
 
 
 def make_run(folder, about, load, cfg):
@@ -399,9 +407,8 @@ class Cell:
         first = self.runs[0]
         if first.about.get('checkpoint') == 'none':
             return False
-        # packed runs do not say it; their names are untrained, untrained+<variant> or untrained-probe
-        model, _, _ = first.model.partition('+')
-        return first.method != 'baseline' and model.removesuffix('-probe') != 'untrained'
+        # packed runs do not say it, but by their names
+        return first.method != 'baseline' and first.model != untrained_like(first.model)
 
     @property
     def units(self):
@@ -785,6 +792,8 @@ def print_table(frame, cells, cfg):
         if is_constant(cell):
             print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
+    if '°' in ''.join(frame['shown']):
+        print(f'°: {BELOW}.')
     print('a/b: datasets, or rates of one, differ. data: the first digits of the sha256 of what was scored.')
 
 
@@ -805,6 +814,9 @@ def frame_of(cells, cfg):
             data = f', data {row["data"]}' if row['data'] else ''
             row['column'] += f' ({row["metric"]}, n={row["n"]:,}{data})'
         row['shown'] = shown(cell, cfg.protocol)
+        untrained = cells.get((untrained_like(model), task, dataset), cell)
+        if cell.mean < untrained.mean:
+            row['shown'] += '°'
         rows.append(row)
     return pandas.DataFrame(rows)
 

@@ -584,6 +584,34 @@ def test_rows_are_models_and_probes_are_others(rows):
                  *asked(rows, 'compare', 'mlm-s0', 'clm'))
 
 
+@pytest.mark.parametrize('model, untrained', [
+    ('mlm-1800', 'untrained'), ('mlm-1800-probe', 'untrained-probe'), ('mlm+six', 'untrained+six'),
+    ('mlm+six-probe', 'untrained+six-probe'), ('a+b+c', 'untrained+b+c'), ('my-probe-2', 'untrained')])
+def test_new_weights_of_the_same_kind_are_known_by_their_name(model, untrained):
+    assert evaluate.untrained_like(model) == untrained
+    assert evaluate.untrained_like(untrained) == untrained
+
+
+def test_scores_below_new_weights_are_marked(tmp_path):
+    """By hand: 60 of 100 for new weights, and 30 if they are probed. What is as good is not below."""
+    def table(*words):
+        return told(tmp_path, 'table', *words)
+
+    right = {'good': 70, 'equal': 60, 'poor': 50, 'other+six': 10, 'good-probe': 40, 'poor-probe': 20}
+    for model, count in right.items():
+        write(tmp_path / f'{model}/SC/toy', answers(count))
+    assert '°' not in table()
+    write(tmp_path / 'untrained/SC/toy', answers(60))
+    write(tmp_path / 'untrained-probe/SC/toy', answers(30))
+    shown = table()
+    assert re.findall(r'(?m)^(\S+) .*\]°$', shown) == ['poor', 'poor-probe']      # no untrained+six is there
+    assert shown.count('\n°: below `untrained`') == 1
+    assert '°' not in table('--format=csv')
+    assert '°' not in table('--models=good,poor')
+    assert re.findall(r'\| (\S+) \|.*\)° \|', table('--protocol=paper', '--format=markdown')) == [
+        'poor', 'poor-probe']
+
+
 def test_what_a_grid_lacks_is_named(rows):
     shutil.rmtree(rows / 'clm-s1/SC/toy/lr1e-04_sd11')
     missed = run_script(*asked(rows, 'table', '--models=("clm",)'))
