@@ -36,7 +36,7 @@ from studies.study import Contrast, check_recorded, load
 # models so many hold a verdict, in spite of Holm's correction, for three spreads of seeds: with three
 # pretrainings 5, 9 and 14 %, with four 5, 6 and 8 %, with five 6, 5 and 9 %, with six 5, 6 and 6 %
 # (bench/simulation.py --pages=7 --each=2 --instances='(300,)', accuracy; 1,000 pages each).
-LEAST_SEEDS = {1: 3, 2: 4}
+LEAST_SEEDS = {1: 3, 2: 4, 3: 4}
 NUMBERS = {2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six'}
 SPLITS = ('both', 'test', 'validation')
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
@@ -48,7 +48,7 @@ the margin for "at least", within it for "no difference". The margin is a tenth 
 pretraining. Holm's p counts all claims of the page. Where it is below 0.05, and {least} pretrainings or more
 were seen, the claim agrees if the points lie in its region, and else disagrees. Held-out losses and the bands
 of the figure are over seeds alone: 95 %, or of two seeds their range.
-
+{since_3}
 ## Verdicts
 
 {verdicts}
@@ -57,6 +57,11 @@ of the figure are over seeds alone: 95 %, or of two seeds their range.
 
 {moves}
 {tasks}{lengths}'''
+SINCE_3 = f'''\
+Of a contrast that is no claim of the paper the verdict says where the points lie. "At the edge": Holm's p
+lies within two Monte-Carlo errors of 0.05, so that other draws of the bootstrap might say something else.
+°: an arm, or the row, is {evaluate.BELOW}.
+'''
 TASKS = '''
 ## Claims by task
 
@@ -89,7 +94,8 @@ class Evidence:
         """Read what is in the study's folder. ValueError if a file is not as it was packed, or if the runs
         were made with other settings than the study has now."""
         self.study = study
-        self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=study.rules)
+        draws = min(study.rules, 2)     # since 2 they are the same
+        self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=draws)
         self.problems = []      # in words: what is missing, while the rest goes on
         self.least_seeds = LEAST_SEEDS[study.rules]
         packed = [*packs.find_runs(study.folder, is_whole=True)]
@@ -156,6 +162,20 @@ class Evidence:
         except ValueError as error:
             self.problems.append(f'{model} on {dataset} is left out: {error}')
             raise Missing(f'{model} on {dataset}') from None
+
+    def mark(self, arms, dataset):
+        """Return '°' if one of [(model, lr)] scores below new weights that were fine-tuned or probed alike,
+        else ''."""
+        if self.study.rules < 3:
+            return ''
+        for model, lr in arms:
+            try:
+                untrained = self.cell(evaluate.untrained_like(model), dataset)
+            except Missing:
+                continue
+            if self.cell(model, dataset, lr).mean < untrained.mean:
+                return '°'
+        return ''
 
     def estimate(self, weights, datasets, split='both', without=()):
         """Return the evaluate.Estimate of {(model, lr): weight}: the mean over datasets."""
@@ -227,6 +247,13 @@ def verdict(seen, bounds, p, least_seeds):
     return 'agrees' if low < seen.mean < high else 'disagrees'
 
 
+def is_at_the_edge(p, holms_p, resamples):
+    """Whether Holm's p lies within two Monte-Carlo errors of 0.05. The error is that of a share of so many
+    resamples, times what Holm's correction made of p."""
+    error = math.sqrt(p * (1 - p) / resamples) * holms_p / p
+    return abs(holms_p - 0.05) <= 2 * error
+
+
 class Judged(NamedTuple):
     """A contrast in several views: each of SPLITS, and both splits without a pretraining seed, whose number
     is then the view."""
@@ -283,6 +310,33 @@ def holm(p, count):
 
 # ---------------------------------------------------------------------------
 # The page
+
+
+def verdict_in_words(claim, view, holms_p, evidence, claims):
+    """Write what a view says of a claim. Since rules 3, of a contrast that is none of the paper's claims,
+    where its points lie; and whether that is at the edge."""
+    seen = claim.seen[view]
+    word = verdict(seen, claim.bounds, holms_p, evidence.least_seeds)
+    if evidence.study.rules < 3:
+        return word
+
+    name, *_ = claim.contrast.name.split(' ')
+    if name not in claims and word != 'cannot tell':
+        word = place_in_words(claim, word == 'agrees')
+    if not is_few(seen, evidence.least_seeds):
+        if is_at_the_edge(claim.p.get(view, math.nan), holms_p, evidence.cfg.resamples):
+            word += ' (at the edge)'
+    return word
+
+
+def place_in_words(claim, is_inside):
+    """Write where points lie, inside of a contrast's region or outside: above 0, below -1.2, within 1.2."""
+    low, high = claim.bounds
+    if claim.contrast.rule == 'no_difference':
+        side = 'within' if is_inside else 'not within'
+        return f'{side} {100 * high:.1f}'
+    side = 'above' if is_inside else 'below'
+    return f'{side} {100 * low:.1f}'.removesuffix('.0')
 
 
 def points(seen):
@@ -342,7 +396,8 @@ def verdict_row(claim, evidence, claims, holms_p):
     p_texts = ['', '']
     if 'both' in claim.p:
         p_texts = [f'{claim.p["both"]:.4f}', f'{holms_p:.4f}']
-    return [words, f'{weights_in_words(contrast.weights)}; {", ".join(contrast.datasets)}; {rule}',
+    datasets = [dataset + evidence.mark(contrast.weights, dataset) for dataset in contrast.datasets]
+    return [words, f'{weights_in_words(contrast.weights)}; {", ".join(datasets)}; {rule}',
             points(whole_view), over_seeds, f'{above}/{len(whole_view.by_seed)}',
             papers_points(published, tasks), *p_texts]
 
@@ -370,7 +425,8 @@ def tasks_section(evidence, judged):
         if len(contrast.datasets) > 1:
             cells = dict.fromkeys(evidence.datasets, '')
             for name in contrast.datasets:
-                cells[name] = points(evidence.estimate(contrast.weights, [name]))
+                seen = evidence.estimate(contrast.weights, [name])
+                cells[name] = points(seen) + evidence.mark(contrast.weights, name)
             rows.append([contrast.name, *cells.values()])
     if not rows:
         return ''
@@ -431,7 +487,8 @@ def all_rows_table(evidence):
         scores = []
         for dataset in evidence.datasets:
             try:
-                scores.append(shown(evidence.cell(model, dataset), 'standard'))
+                score = shown(evidence.cell(model, dataset), 'standard')
+                scores.append(score + evidence.mark([(model, None)], dataset))
             except Missing:
                 scores.append('')
         rows.append([model, tokens, loss, *scores])
@@ -456,8 +513,9 @@ def verdicts(evidence):
     rows = []
     moves = []
     for k, claim in enumerate(judged):
-        verdict_in = {view: verdict(seen, claim.bounds, holms_p.at[k, view], evidence.least_seeds)
-                      for view, seen in claim.seen.items()}
+        verdict_in = {
+            view: verdict_in_words(claim, view, holms_p.at[k, view], evidence, claims)
+            for view in claim.seen}
         cells = verdict_row(claim, evidence, claims, holms_p.at[k, 'both'])
         rows.append([*cells, f'**{verdict_in["both"]}**'])
         moves.append(moves_row(claim, verdict_in))
@@ -465,6 +523,7 @@ def verdicts(evidence):
              'verdict']
     return VERDICTS.format(
         least=NUMBERS[evidence.least_seeds],
+        since_3=SINCE_3 if evidence.study.rules > 2 else '',
         verdicts=markdown(heads, rows),
         moves=markdown(['claim', 'each seed left out', 'test split', 'validation split'], moves),
         tasks=tasks_section(evidence, judged),

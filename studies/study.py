@@ -96,7 +96,7 @@ class Study:
     contrasts: dict = setting({})       # {name: rule, weights, datasets}; see studies/study.py
     ladder: dict = setting({})          # {arm: (its rows, by length)}, a line each in the figure
     shown: tuple = setting((), of=str)      # datasets in the figure of the ladder; all if empty
-    rules: int = setting(2, 1, 2)       # of its page; 1: as the first studies were frozen
+    rules: int = setting(3, 1, 3)       # of its page; 1, 2: as earlier studies were frozen
     # by what it takes the best of each of `choices`: the lowest held-out loss of the row's last objective; or
     # the highest mean score of its tasks, trained on two thirds of their training rows, on the last third
     choose: str = setting('', choices=('', 'loss', 'held-out rows'))

@@ -71,6 +71,26 @@ def test_a_verdict_follows_holm_and_takes_four_pretrainings(p, seeds, count, rul
     assert verdict('better', 0.1, holms_p, seeds, rules) == word
 
 
+@pytest.mark.parametrize('p, holms_p, is_near', [
+    # of 10,000 draws: 2 x 3 x sqrt(0.0144 x 0.9856 / 10,000) = 0.00715, and 0.05 - 0.0432 = 0.0068
+    (0.0144, 0.0432, True),
+    # 2 x 3 x sqrt(0.0142 x 0.9858 / 10,000) = 0.00710, and 0.05 - 0.0426 = 0.0074
+    (0.0142, 0.0426, False),
+    # 2 x sqrt(0.0543 x 0.9457 / 10,000) = 0.00453; of 0.0547 it is 0.00455
+    (0.0543, 0.0543, True), (0.0547, 0.0547, False), (1.0, 1.0, False), (math.nan, 1.0, False)])
+def test_a_verdict_is_at_the_edge_within_two_monte_carlo_errors(p, holms_p, is_near):
+    assert report.is_at_the_edge(p, holms_p, 10_000) == is_near
+
+
+@pytest.mark.parametrize('rule, inside, outside', [
+    ('better', 'above 0', 'below 0'), ('at_least', 'above -1.2', 'below -1.2'),
+    ('no_difference', 'within 1.2', 'not within 1.2')])
+def test_where_points_lie(rule, inside, outside):
+    claim = SimpleNamespace(contrast=SimpleNamespace(rule=rule), bounds=report.region(rule, 0.012))
+    assert report.place_in_words(claim, True) == inside
+    assert report.place_in_words(claim, False) == outside
+
+
 @pytest.mark.parametrize('model, margin', [('mlm', 0.04), ('worse', 0)])
 def test_a_margin_is_of_mlm_alone_and_never_negative(model, margin):
     """Of 0.6 - 0.2 a tenth; a row that another model begins is not MLM alone; no gain allows nothing."""
@@ -280,6 +300,35 @@ def test_three_pretrainings_were_enough_by_the_first_rules_alone(toy, few_resamp
     assert second.count('**cannot tell**') == 5
     assert '**agrees**' in first
     assert '**agrees**' not in second
+
+
+def test_what_the_third_rules_say(toy, few_resamples, monkeypatch):
+    """Three pretrainings are let pass. Of no claim of the paper the sign is told; mlm-1's 0.4 is below 0.42,
+    which new weights have here, and clm-1's 0.55 is not."""
+    monkeypatch.setitem(report.LEAST_SEEDS, 3, 3)
+    monkeypatch.setitem(report.NUMBERS, 3, 'three')
+    lines = read_packed(toy, 'other')
+    draw = np.random.default_rng(1)
+    lines[:4] = [packed_line('untrained', 0, dataset, '1e-03', k, 0.42, draw)
+                 for dataset in DATASETS for k in (0, 1)]
+    write_packed(toy, 'other', lines)
+    edit(toy / 'config.py', 'contrasts = {', """contrasts = {
+    'a lead': {'rule': 'better', 'weights': {'clm-1': 1, 'mlm-1': -1}, 'datasets': ('docs_tc', 'docs_ir')},
+    'a loss': {'rule': 'better', 'weights': {'clm-4': 1, 'mlm-4': -1}, 'datasets': ('docs_ir',)},""")
+    text, _ = made(toy, '--rules=3', '--ladder={}')
+    verdicts = cells_of(text, 'Verdicts')
+    lead = verdicts['a lead (not a claim of the paper)']
+    assert lead[0] == 'clm-1 - mlm-1; docs_tc°, docs_ir°; better'
+    assert lead[7].startswith('**above 0')
+    loss = verdicts['a loss (not a claim of the paper)']
+    assert loss[0] == 'clm-4 - mlm-4; docs_ir; better'
+    assert loss[7].startswith('**below 0')
+    assert verdicts[CLAIMS['early']][7].startswith('**agrees')
+    assert [cell[-1] for cell in cells_of(text, 'Claims by task')['a lead'][:2]] == ['°', '°']
+    rows = cells_of(text, 'All rows')
+    marked = {name for name, cells in rows.items() if '°' in ''.join(cells)}
+    assert marked == {'mlm-1'}
+    assert 'below `untrained`' in text.split('## Verdicts')[0]
 
 
 @pytest.mark.parametrize('name', ['runs/s1.jsonl.gz', 'losses.csv'])

@@ -38,6 +38,7 @@ runs = {
         'phases': (('clm_some', 450), ('mlm', 1_350)), 'branch_from': 'muon-clm40/450'},
 }
 finetuning_seeds = 2
+rules = 2    # as they were when this was frozen
 every_task = {'steps': 0}
 tasks = (
     {'models': ('one-*', 'two-clm', 'two-mlm', 'two-clm25-mlm', 'two-clm40-mlm', 'muon-*'),
