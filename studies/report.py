@@ -170,10 +170,10 @@ class Evidence:
             return ''
         for model, lr in arms:
             try:
-                untrained = self.cell(evaluate.untrained_like(model), dataset)
+                untrained = self.cell(evaluate.untrained_like(model), dataset, None, 'both')
             except Missing:
                 continue
-            if self.cell(model, dataset, lr).mean < untrained.mean:
+            if self.cell(model, dataset, lr, 'both').mean < untrained.mean:
                 return '°'
         return ''
 

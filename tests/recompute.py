@@ -139,7 +139,7 @@ def p_of(draws, bounds):
 
 
 def judge(contrast, runs, counts, random, cfg):
-    """(numbers of LINE up to p, how far the first interval may be off, the verdict if p is small)."""
+    """(numbers of LINE up to p, how far the first interval may be off, bounds, the verdict if p is small)."""
     draws, scores, noise = contrast_of(contrast, runs, counts, random)
     draws = with_seeds(draws, scores, noise, random)
     mean = scores.mean()
@@ -150,7 +150,17 @@ def judge(contrast, runs, counts, random, cfg):
     of_seeds = stats.t.interval(0.95, S - 1, mean, stats.sem(scores))
     low, less, more, high = np.percentile(draws, [2.5, 1.84, 3.16, 97.5])   # 2.5 and its errors, below
     wide = max(0.2, (more - less) / 2)
-    return mean, low, high, *of_seeds, sum(scores > 0), S, p_of(draws, bounds), wide, verdict
+    return mean, low, high, *of_seeds, sum(scores > 0), S, p_of(draws, bounds), wide, bounds, verdict
+
+
+def words_of(name, rule, verdict, bounds, rules):
+    """The verdict as the report words it: since rules 3, of no claim of the paper, where the points lie."""
+    claims = json.loads((Path(__file__).parents[1] / 'studies/paper/claims.json').read_text())
+    if rules < 3 or verdict == 'cannot tell' or name.split(' ')[0] in claims:
+        return verdict
+    if rule == 'no_difference':
+        return f'{"within" if verdict == "agrees" else "not within"} {bounds[-1]:.1f}'
+    return f'{"above" if verdict == "agrees" else "below"} {bounds[0]:.1f}'.removesuffix('.0')
 
 
 def numbers_in(text):
@@ -164,16 +174,19 @@ def main(study):
     counts = {}
     random = np.random.default_rng(20_261_125)
     judged = [judge(contrast, runs, counts, random, cfg) for contrast in cfg['contrasts'].values()]
-    p_values = np.array([p for *_, p, _, _ in judged])
-    least = 3 if cfg.get('rules') == 1 else 4       # pretrainings that a verdict takes
+    p_values = np.array([p for *_, p, _, _, _ in judged])
+    rules = cfg.get('rules', 3)
+    least = 3 if rules == 1 else 4       # pretrainings that a verdict takes
     _, section = (study / 'report.md').read_text().split('## Verdicts')
     table = section.split('##')[0].strip().splitlines()[2:]
 
     agree = []
-    for name, (*numbers, p, wide, verdict), line in zip(cfg['contrasts'], judged, table, strict=True):
+    same = []       # of verdicts
+    for name, (*numbers, p, wide, bounds, verdict), line in zip(cfg['contrasts'], judged, table, strict=True):
         holm = min(1, max(other * sum(p_values >= other) for other in p_values[p_values <= p]))
         if holm >= 0.05 or numbers[-1] < least:
             verdict = 'cannot tell'
+        verdict = words_of(name, cfg['contrasts'][name]['rule'], verdict, bounds, rules)
         cells = [cell.strip('*| ') for cell in line.split(' | ')]
         here = LINE.format(*numbers, p, holm)
         report = ' | '.join(cells[2:5] + cells[6:8])
@@ -182,10 +195,15 @@ def main(study):
         error = 1e-4 + 6 * np.sqrt(max(p, 2 / RESAMPLES) / RESAMPLES)   # three of a difference, and rounding
         allowed = np.array([0, wide, wide, 0, 0, 0, 0, error, error * holm / p])
         agree += [*(abs(numbers_in(here) - numbers_in(report)) <= allowed + 1e-9)]
-        is_near = abs(holm - 0.05) < error * holm / p
-        agree.append(is_near or verdict == cells[8])
-    print(f'{sum(agree)} of {len(agree)} numbers agree')
-    return int(not all(agree))
+        two_errors = 2 * np.sqrt(p * (1 - p) / RESAMPLES) * holm / p
+        distance = abs(holm - 0.05)
+        drawn = error * holm / p        # how far the report's may be from here
+        said, edge, _ = cells[8].partition(' (at the edge)')
+        has_edge = rules > 2 and numbers[-1] >= least and distance <= two_errors
+        same.append((said == verdict or distance < drawn)
+                    and (bool(edge) == has_edge or abs(distance - two_errors) < drawn))
+    print(f'{sum(agree)} of {len(agree)} numbers and {sum(same)} of {len(same)} verdicts agree')
+    return int(not all(agree + same))
 
 
 if __name__ == '__main__':

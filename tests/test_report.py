@@ -13,6 +13,7 @@ import pytest
 from pytest import approx
 
 import evaluate
+import recompute
 from answers import write
 from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import json_lines, read_json, sha256, write_json
@@ -89,6 +90,10 @@ def test_where_points_lie(rule, inside, outside):
     claim = SimpleNamespace(contrast=SimpleNamespace(rule=rule), bounds=report.region(rule, 0.012))
     assert report.place_in_words(claim, True) == inside
     assert report.place_in_words(claim, False) == outside
+    bounds = {'better': [0], 'at_least': [-1.2], 'no_difference': [-1.2, 1.2]}[rule]
+    assert recompute.words_of('a lead', rule, 'agrees', bounds, 3) == inside
+    assert recompute.words_of('a lead', rule, 'disagrees', bounds, 3) == outside
+    assert recompute.words_of('end under Muon', rule, 'disagrees', bounds, 3) == 'disagrees'
 
 
 @pytest.mark.parametrize('model, margin', [('mlm', 0.04), ('worse', 0)])
