@@ -49,6 +49,7 @@ from nanoencoder.huggingface import MOMENTS, NAMES, WEIGHTS, read_state
 from nanoencoder.prepare import clean, corpus_fingerprint, hash_of, verify
 from nanoencoder.pretraining import cost
 from nanoencoder.pretraining.checkpoint import refuse_differences
+from nanoencoder.pretraining.counts import CONTEXTS
 from nanoencoder.settings import (
     as_tuple,
     check,
@@ -89,6 +90,7 @@ UNSEEN = (
     'what a loss learns from: weights of positions, targets of other positions, a second loss in one pass',
     'text, tables and weights that lie in the commit, or elsewhere on the disk',
     'code that knows that it is watched, and code that is made of text or read from data (exec, pickle)',
+    'what is counted before the first step, where it may be rows that no step of the run reads',
     'a seed that is not used',
 )
 # Operations that torch counts in a replay, as a multiple of what cost.py counts, at most. Honest code has
@@ -430,11 +432,12 @@ def check_read(claim, corpus, out):
 
 def check_operations(claim, out):
     """ValueError if a replay computed more than cost.py counts: layers run through twice, say, or passes that
-    learn nothing. A step has what was computed from its forward pass to the next one's."""
+    learn nothing. A step has what was computed from its forward pass to the next one's. The first also has
+    what was computed before it, but for counting."""
     cfg = claim.cfg
     counts = np.fromfile(Path(out, 'operations'))
     demand(len(counts) == cfg.total_steps + 1, claim.folder, f'has {len(counts) - 1:,} forward passes')
-    counts[0] = 0
+    counts[0] = min(counts[0], operations_of_counting(cfg))
     computed = np.diff(counts)
     objectives = np.array([objective_at(step, cfg) for step in range(cfg.total_steps)])
     for objective in dict(cfg.phases):
@@ -443,6 +446,14 @@ def check_operations(claim, out):
         print(f'{claim.folder}: steps of {objective} compute {share:.2f} of what is counted')
         demand(share <= MOST, claim.folder, f'its steps of {objective} compute {share:.2f} times the '
                f'{counted:.3g} operations that are counted')
+
+
+def operations_of_counting(cfg):
+    """Return how many operations torch counts of embedding_init = 'counts': of two products of matrices."""
+    if cfg.embedding_init != 'counts':
+        return 0
+    contexts = min(CONTEXTS, cfg.model.vocab_size)
+    return 2 * cfg.model.vocab_size * contexts * (contexts + cfg.model.hidden_size)
 
 
 def compare(claim, value, checkpoint, again, rules):

@@ -518,6 +518,42 @@ def test_operations_of_a_replay_are_counted(share, reason, game, tmp_path):
     refused('mine-s0: has 11 forward passes', referee.check_operations, claim, tmp_path)
 
 
+def counted(game, folder):
+    """The claim of a run whose first embeddings are counted, as its settings say. Its weights are not."""
+    runs = forge(game, folder, settle('embedding_init', 'counts'), [0])
+    return referee.read_claim(str(runs / 'mine-s0'))
+
+
+def test_operations_of_counting_are_no_steps(game, tmp_path):
+    """What torch counts of it is known to the last; more than that before the first step is the first's."""
+    claim = counted(game, tmp_path)
+    contexts = 2_048
+    counting = 2 * 4_096 * contexts ** 2 + 2 * 4_096 * contexts * 16
+    of_a_step = cost.flops_until(claim.cfg, 1)
+    counts = counting + of_a_step * np.arange(13)
+    counts.tofile(tmp_path / 'operations')
+    referee.check_operations(claim, tmp_path)
+    honest = referee.read_claim(str(game / 'mine-s0'))
+    refused(r'steps of mlm compute 12\.98 times', referee.check_operations, honest, tmp_path)
+    (counts + 4 * of_a_step).tofile(tmp_path / 'operations')
+    refused('steps of mlm compute 1.33 times', referee.check_operations, claim, tmp_path)
+
+
+@slow
+def test_a_run_that_counts_is_replayed(game, tmp_path, capsys):
+    """Its steps read their rows once, as counting is no pass; and the bits are those of the run."""
+    claim = counted(game, tmp_path / 'claim')
+    cfg = make_settings(pretrain.Settings, claim.settings | {'name': 'counts', 'out': str(tmp_path)})
+    pretrain.train(cfg)
+    claim = claim._replace(checkpoint=tmp_path / 'counts/12')
+    code = referee.fetch_code(HEAD, referee.Rules(), tmp_path)
+    corpus = Corpus(game / 'corpus')
+    referee.replay(claim, 0.0, code, corpus, referee.Rules())
+    told = capsys.readouterr().out
+    assert re.search(r'mine-s0: steps of mlm compute (0\.[789]|1\.0)\d of what is counted', told)
+    assert 'mine-s0: trained again, to the bit' in told
+
+
 def test_fresh_seeds_are_of_the_commit_and_the_settings(game, tmp_path):
     def seeds(folder, name='a'):
         claim = referee.read_claim(str(folder / 'mine-s0'))
