@@ -43,4 +43,8 @@ runs = {
     'quick-clm40-mlm': {'optimizer': 'muon', 'lr': 6e-3, 'matrix_lr_ratio': 1.67, 'beta2': 0.999,
                         'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
                         'phases': (('clm_some', 560), ('mlm', 840))},
+    # first embeddings counted on what the run reads, and no CLM; of the track `transfer`, too
+    'counts-750': {'optimizer': 'muon', 'embedding_init': 'counts', 'lr': 6e-3, 'matrix_lr_ratio': 1.67,
+                   'beta2': 0.999, 'decay_steps': 0.35, 'num_hidden_layers': 3, 'intermediate_size': 512,
+                   'phases': (('mlm', 750),)},
 }
