@@ -52,7 +52,8 @@ from nanoencoder.predictions import (
     read_about,
     read_predictions,
 )
-from nanoencoder.pretraining.log import frequencies_loss, read_log
+from nanoencoder.pretraining.log import read_log
+from nanoencoder.pretraining.plateau import frequencies_loss, print_end
 from nanoencoder.settings import check, parse, run_main, setting, split_words
 
 NOTES = {
@@ -1084,6 +1085,8 @@ def losses(folders, out):
         if known:
             rows.append({'run': 'token frequencies'} | known)
         print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
+    for config, lines in logs:
+        print_end(config, lines)
     drawn = figures.curves(points, 'steps', 'linear', '', figures.styles_of(styles))
     print(figures.save_figure(drawn, Path(out, 'losses.png')))
 

@@ -12,34 +12,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.p
 
 from evaluate import LOSSES
 from nanoencoder.files import read_json
-from nanoencoder.pretraining.log import frequencies_loss, read_log
+from nanoencoder.pretraining.log import read_log
+from nanoencoder.pretraining.plateau import followed
 from nanoencoder.settings import plain_words, run_main
 
 HELD_OUT = ('val_rows', 'val_mlm_targets')     # how much the losses are of; older runs do not say it
 COLUMNS = ('folder', 'row', 'seed', 'step', 'tokens', 'flops', 'seconds', 'plateau', 'train_loss', *LOSSES,
            *HELD_OUT)
 TRY = 'studies/try/losses.csv'
-WINDOW = 50     # steps
-
-
-def plateau(config, lines):
-    """Return the step at which MLM has left its plateau, on which it knows how frequent each token is and no
-    more: the first with a mean of the last 50 losses 0.3 nats below what frequencies give. None if there is
-    none.
-
-    config  of the run; its corpus_meta has the loss of the frequencies, None without held-out text. Older
-            ones have that of all tokens alone, which special tokens change a little
-    lines   of its log"""
-    frequencies = frequencies_loss('mlm', config) or config['corpus_meta']['unigram_loss'] or 0
-    masked = [line for line in lines if line['phase'] == 'mlm']
-    total = sum(line['loss'] for line in masked[:WINDOW - 1])
-    for k in range(WINDOW - 1, len(masked)):
-        total += masked[k]['loss']
-        if k >= WINDOW:
-            total -= masked[k - WINDOW]['loss']
-        if total < WINDOW * (frequencies - 0.3):
-            return masked[k]['step']
-    return None
 
 
 def losses_table(path, folders):
@@ -67,7 +47,7 @@ def losses_table(path, folders):
 def validations(name, config, lines):
     """Return a row of losses.csv for each validation in a log; train_loss is the mean since the one before,
     of steps of the same objective."""
-    end = plateau(config, lines)
+    end = followed(config, lines).left
     rows = []
     since = []      # lines of the log, from the last validation on
     for line in lines:

@@ -190,7 +190,7 @@ def copy_program(folder):
         shutil.copytree(ROOT / name, folder / name)
 
 
-def write_log(run, steps, loss, **config):
+def write_log(run, steps, loss, training=5.0, **config):
     """What a pretraining leaves in its folder: config.json, and a log with a validation each third step and a
     last line that is being written."""
     about = {'name': run.name, 'phases': [['mlm', 12]], 'row': 'r', 'seed': 1, 'branch_from': '',
@@ -198,7 +198,7 @@ def write_log(run, steps, loss, **config):
     write_json(run / 'config.json', about | config)
     lines = []
     for step in steps:
-        line = {'step': step, 'phase': 'mlm', 'loss': 5.0, 'lr': 0.1, 'tokens': 8 * step, 'seconds': 1.0,
+        line = {'step': step, 'phase': 'mlm', 'loss': training, 'lr': 0.1, 'tokens': 8 * step, 'seconds': 1.0,
                 'tokens_per_second': 100.0}
         if step % 3 == 0:
             line['val_mlm_loss'] = loss - step / 100

@@ -7,7 +7,7 @@ import pytest
 from answers import told
 from conftest import ROOT, change, ran, refused_line, write_log
 from nanoencoder.files import read_json, write_json
-from studies import losses, packs
+from studies import packs
 
 
 @pytest.fixture
@@ -56,16 +56,6 @@ def test_the_studies_in_git_are_packed_again_to_the_byte(name, tmp_path):
 
 # ---------------------------------------------------------------------------
 # Losses
-def test_plateau_by_hand():
-    """After 100 losses of 6.4 nats, as frequencies give, 11 of 5 are enough: 39 * 6.4 + 55 < 305."""
-    config = {'corpus_meta': {'unigram_loss': 6.4}}
-    lines = [{'step': step, 'phase': 'clm' if step <= 20 else 'mlm', 'loss': 6.4 if 20 < step <= 120 else 5.0}
-             for step in range(1, 200)]
-    assert losses.plateau(config, lines) == 131
-    assert losses.plateau(config, lines[:130]) is None
-    assert losses.plateau({'corpus_meta': {'unigram_loss': None}}, lines) is None
-
-
 def test_losses_of_a_study(study):
     """A line a validation: of a branch with its parent's. What was there stays, as an older file's flops."""
     out = study / 'out'

@@ -26,6 +26,7 @@ from nanoencoder.files import (
     whole,
     write_json,
 )
+from nanoencoder.pretraining.plateau import followed, print_guesses
 from nanoencoder.settings import flat
 
 
@@ -69,12 +70,15 @@ class Log:
         with whole(path) as temporary:
             temporary.write_text(json_lines(kept))
         if self.first < cfg.total_steps:    # a run that is done starts nothing
-            write_config(run, cfg, corpus, world, state, how)
+            config = write_config(run, cfg, corpus, world, state, how)
+            self.plateau = followed(config, kept)
         self.file = path.open('a')
         print(f'{run}: {how}; {self.tokens_per_step:,} tokens a step, {world.size} x {world.device.type}, '
               f'{world.dtype}')
         for group in groups_in_words(optimizer.param_groups, cfg):
             print(f'{run}: {group}')
+        if self.first < cfg.total_steps:
+            print_guesses(run, cfg, self.plateau.frequencies)
 
     def add(self, step, rows_hash, count, loss_sum, norm):
         """Note what a step did. `rows_hash` is of all rows that it read, `count` how many targets they have,
@@ -150,6 +154,10 @@ class Log:
         line = (f'{self.cfg.name} {last["step"]:>7,}/{total:,}  {last["phase"]:<4}  loss {loss:.4f}  '
                 f'lr {last["lr"]:.2e}  grad {last["grad_norm"]:.2f}  '
                 f'{speed}  {left} left{held_out}')
+        for logged in lines:
+            news = self.plateau.follow(logged)
+            if news:
+                line += f'\n{self.cfg.name}: {news}'
         try:
             print(line, flush=True)
         except OSError as error:
@@ -162,7 +170,8 @@ class Log:
 
 
 def write_config(run, cfg, corpus, world, state, how):
-    """Write config.json: the settings, what the corpus was, and how, where and with what each start began."""
+    """Write config.json: the settings, what the corpus was, and how, where and with what each start began.
+    Returns it."""
     import torch  # those who only read logs do without
 
     from nanoencoder.prepare import unigram_loss
@@ -188,16 +197,9 @@ def write_config(run, cfg, corpus, world, state, how):
     if about['unigram_loss']:       # of all tokens; masks are never on special ones
         about['ordinary_unigram_loss'] = unigram_loss(corpus.folder, corpus.meta, corpus.meta['special_ids'])
     starts = [*state['starts'], start]  # a start that saved nothing is forgotten
-    write_json(run / 'config.json', flat(cfg) | {'corpus_meta': about, 'starts': starts})
-
-
-def frequencies_loss(objective, config):
-    """Return the loss that the frequencies of the corpus's tokens have, of those that an objective predicts:
-    all, or where tokens are masked all but special ones. None if config.json does not say it."""
-    about = config['corpus_meta']
-    if OBJECTIVES[objective].causal:
-        return about['unigram_loss']
-    return about.get('ordinary_unigram_loss')
+    config = flat(cfg) | {'corpus_meta': about, 'starts': starts}
+    write_json(run / 'config.json', config)
+    return config
 
 
 def commit(folder=Path(__file__).parent):
