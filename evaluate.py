@@ -22,7 +22,6 @@ each model were fine-tuned three times each at the rate `lr`, it prints
     clm25-mlm-1800 - mlm-1800, in points: [over instances and seeds] (over seeds alone); p is two-sided
       TC docs_tc          64.5 ->   71.0   +6.5 [+4.8, +8.2] (+5.0, +8.1)   p <= 0.0002
                                                                      n = 829, 6 x 3 and 6 x 3 seeds"""
-import collections
 import contextlib
 import functools
 import itertools
@@ -39,7 +38,6 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from data import OBJECTIVES
 from nanoencoder import figures, metrics
 from nanoencoder.files import locked, read_sealed, sha256, write_sealed
 from nanoencoder.metrics import CORRELATIONS, METRICS, NO_FRACTIONS, STATISTICS, both_scores
@@ -52,8 +50,7 @@ from nanoencoder.predictions import (
     read_about,
     read_predictions,
 )
-from nanoencoder.pretraining.log import read_log
-from nanoencoder.pretraining.plateau import frequencies_loss, print_end
+from nanoencoder.pretraining.losses import print_losses
 from nanoencoder.settings import check, parse, run_main, setting, split_words
 
 NOTES = {
@@ -71,7 +68,6 @@ questions, and mean squared errors are no percentages."""
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 BELOW = 'below `untrained`, which is new weights that were fine-tuned or probed alike'
 sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
-LOSSES = {f'val_{objective}_loss': objective for objective in OBJECTIVES}     # of held-out text, in a log
 
 
 @dataclass(frozen=True)
@@ -1043,83 +1039,6 @@ def points_of(cells, problems):
     return points
 
 
-def losses(folders, out):
-    """Print each pretraining's last held-out loss, in nats, and that of token frequencies: a table a corpus,
-    for losses on different texts do not compare. Draw <out>/losses.png."""
-    import pandas
-    tables = {}         # {corpus: ([a row of each run], {loss: that of its token frequencies})}
-    points = []         # (panel, line, step, mean, low, high)
-    logs = [read_log(folder) for folder in folders]
-    configs = [config for config, _ in logs]
-    times = collections.Counter(config['name'] for config in configs)
-    for folder, config in zip(folders, configs):
-        if times[config['name']] > 1:   # runs of several `out` may have one name
-            config['name'] = str(folder)
-    styles = {}         # {line: (its usual style, its run)}
-    for config, lines in logs:
-        name = config['name']
-        legend = figures.legend_of(config, configs)
-        styles[legend] = figures.style_of_config(config), figures.run_of(config)
-        if not lines:
-            raise ValueError(f'{name}: has logged no step yet; log_every says when it does')
-        corpus = config['corpus_meta']['fingerprint']
-        rows, frequencies = tables.setdefault(corpus, ([], {}))
-        row = losses_row(config, lines)
-        rows.append(row)
-        for key in LOSSES.keys() & row.keys():
-            frequencies[key] = frequencies_loss(LOSSES[key], config) or frequencies.get(key)
-        log = pandas.DataFrame(lines).set_index('step')
-        shown = {
-            'training loss, nats': log['loss'].rolling(math.ceil(len(log) / 200)).mean(),
-            'learning rate': log['lr'],
-        }
-        for key in log.columns.intersection(LOSSES):
-            shown[f'held-out {LOSSES[key].upper()} loss, nats'] = log[key]
-        for panel, values in shown.items():
-            for step, value in values.dropna().items():
-                points.append((panel, legend, step, value, value, value))
-
-    for corpus, (rows, frequencies) in tables.items():
-        print(f'corpus {corpus[:12]}')
-        known = {key: f'{loss:.3f}' for key, loss in frequencies.items() if loss}
-        if known:
-            rows.append({'run': 'token frequencies'} | known)
-        print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
-    for config, lines in logs:
-        print_end(config, lines)
-    drawn = figures.curves(points, 'steps', 'linear', '', figures.styles_of(styles))
-    print(figures.save_figure(drawn, Path(out, 'losses.png')))
-
-
-def losses_row(config, lines):
-    """Return what is printed of a pretraining: its phases, and what its last validation said: '4.880 of 205'
-    is the mean over 205 losses, '31.2%' the share of the predicted tokens that was right."""
-    last = lines[-1]
-    for line in lines:
-        if line.keys() & LOSSES.keys():
-            last = line
-    speed = statistics.median(line['tokens_per_second'] for line in lines)
-    row = {
-        'run': config['name'],
-        'phases': figures.phases_in_words(config),
-        'step': f'{last["step"]:,}',
-        'tokens': f'{last["tokens"]:,}',
-        'tokens/s': f'{speed:,.0f}',
-    }
-    if 'val_rows' in last:      # older logs do not say it
-        row['val_rows'] = f'{last["val_rows"]:,}'
-    for name, objective in LOSSES.items():
-        if name in last:
-            row[name] = f'{last[name]:.3f}'
-            targets = last.get(f'val_{objective}_targets')
-            if targets:
-                row[name] += f' of {targets:,}'
-            accuracy = f'val_{objective}_accuracy'
-            if accuracy in last:
-                row[accuracy] = f'{last[accuracy]:.1%}'
-    return row
-
-
 def run_command(words, cfg, problems, found=None):
     """Do what the words of a command line say. `found` is for runs that are kept in another way."""
     if cfg.others and words != ['table']:
@@ -1132,7 +1051,7 @@ def run_command(words, cfg, problems, found=None):
         case ['figure', key]:
             figure(cfg, key, problems, found)
         case ['losses', *folders] if folders:
-            losses(folders, cfg.out)
+            print_losses(folders, cfg.out)
         case _:
             raise ValueError('the command is table, compare A B, figure KEY, or losses FOLDERS; see --help')
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-from evaluate import LOSSES
 from nanoencoder.files import read_json
 from nanoencoder.pretraining.log import read_log
+from nanoencoder.pretraining.losses import LOSSES
 from nanoencoder.pretraining.plateau import followed
 from nanoencoder.settings import plain_words, run_main
 

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import evaluate
 import pretrain
 from conftest import log_lines, write_log
 from data import Corpus
+from nanoencoder import figures
 from nanoencoder.pretraining import plateau
+from nanoencoder.pretraining.losses import print_losses
 from nanoencoder.pretraining.plateau import Plateau, followed
 
 
@@ -83,12 +84,12 @@ def test_a_run_prints_two_guesses_and_names_the_page(settings, monkeypatch, caps
 
 @pytest.mark.parametrize('loss, words', [(5.0, ['left', '50']), (6.4, ['not', '60'])])
 def test_losses_says_when_a_run_left(loss, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(evaluate.figures, 'curves', lambda *words: None)
-    monkeypatch.setattr(evaluate.figures, 'save_figure', lambda drawn, path: path)
+    monkeypatch.setattr(figures, 'curves', lambda *words: None)
+    monkeypatch.setattr(figures, 'save_figure', lambda drawn, path: path)
     write_log(tmp_path / 'run', range(1, 61), 6.0, training=loss)
     write_log(tmp_path / 'short', range(1, 40), 6.0, training=loss)
     write_log(tmp_path / 'more', range(1, 61), 6.0, training=loss, weights_from='run')
-    evaluate.losses([tmp_path / name for name in ('run', 'short', 'more')], tmp_path)
+    print_losses([tmp_path / name for name in ('run', 'short', 'more')], tmp_path)
     sentences = [line for line in capsys.readouterr().out.splitlines() if 'plateau' in line]
     assert len(sentences) == 1 and sentences[0].startswith('run: ')
     for word in words:
