@@ -17,11 +17,12 @@ each model were fine-tuned three times each at the rate `lr`, it prints
     mlm-1800        6 x 3  4e-03                         64.5 [61.8, 67.1]
     clm25-mlm-1800  6 x 3  2e-03                         71.0 [68.8, 73.1]
 
-`compare` prints the difference on each dataset, here with the last column on a line of its own:
+`compare` prints the difference on each dataset, here without its last two columns, n and seeds:
 
-    clm25-mlm-1800 - mlm-1800, in points: [over instances and seeds] (over seeds alone); p is two-sided
-      TC docs_tc          64.5 ->   71.0   +6.5 [+4.8, +8.2] (+5.0, +8.1)   p <= 0.0002
-                                                                     n = 829, 6 x 3 and 6 x 3 seeds"""
+    clm25-mlm-1800 minus mlm-1800, in points: above 0, clm25-mlm-1800 is better.
+
+                           mlm-1800 clm25-mlm-1800 difference [95 %]   seeds alone          p
+    TC docs_tc, entity F1      64.5           71.0  +6.5 [+4.8, +8.2]  [+5.0, +8.1]  <= 0.0002"""
 import contextlib
 import functools
 import itertools
@@ -65,6 +66,10 @@ OTHERS_NOTE = """\
 Further scores of the runs that `table` shows: means over seeds, in percent. Counts, as of entities or
 questions, and mean squared errors are no percentages."""
 
+COMPARED = """\
+[95 %]: over test instances and seeds; seeds alone: on these n instances. p is two-sided. Seeds 6 x 3: six
+pretrainings, each the mean of three fine-tunings."""
+FEW_SEEDS = 4   # a verdict takes four: docs/protocols.md
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 BELOW = 'below `untrained`, which is new weights that were fine-tuned or probed alike'
 sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
@@ -74,7 +79,7 @@ sha256_once = functools.cache(sha256)       # of a file that may change while a 
 class Settings:
     predictions: str = 'predictions'    # folder that finetune.py writes
     protocol: str = setting('standard', choices=NOTES)   # paper: the authors'
-    models: tuple = setting((), of=str)     # only these, in this order
+    models: tuple = setting((), of=str)     # only these, in this order: names, or folders such as out/mine
     datasets: tuple = setting((), of=str)   # only these
     others: bool = False                # a table of further scores, such as exact match and strict F1
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table
@@ -86,6 +91,8 @@ class Settings:
 
     def __post_init__(self):
         check(self)
+        names = tuple(Path(model).name for model in self.models)    # of folders, too: out/mine
+        object.__setattr__(self, 'models', names)
         if self.protocol == 'paper' and self.split != 'test':
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
         if self.others and (self.protocol == 'paper' or self.split == 'both'):
@@ -212,17 +219,19 @@ def read_runs(cfg, problems, found=None):
     models = set()      # that are there
     for folder, about, load in found or find_runs(cfg.predictions):
         model = model_of(folder, about)
-        dataset = folder.parts[-2]
         models.add(model)
+        if folder.parts[-4] in cfg.models:      # one run of a row, asked for by its own name
+            model = folder.parts[-4]
+        dataset = folder.parts[-2]
         if model in (cfg.models or [model]) and dataset in (cfg.datasets or [dataset]):
-            runs.append(make_run(folder, about, load, cfg))
+            runs.append(replace(make_run(folder, about, load, cfg), model=model))
 
     for (*key, _), group in grouped(runs, 'folder', 'task', 'dataset', 'method').items():
         missing = missing_pairs(group)
         if missing:
             problems.append(f'{"/".join(key)}: missing {", ".join(missing)}')
     absent = {*cfg.models} - {run.model for run in runs} | {*cfg.datasets} - {run.dataset for run in runs}
-    if absent:      # maybe the folder of one seed of a row
+    if absent:
         names = ', '.join(sorted(map(str, absent)))
         problems.append(f'there is no {names}; the models are {", ".join(sorted(models))}')
     if not runs:
@@ -941,14 +950,17 @@ def compare(cfg, first, second, problems, found):
     if cfg.protocol != 'standard' or cfg.models:
         raise ValueError('compare takes two models and standard scores: no --protocol, --models')
     cfg = replace(cfg, models=(first, second))
+    first, second = cfg.models
     cells = make_cells(read_runs(cfg, problems, found), cfg, problems)
     shared = [(task, dataset) for model, task, dataset in cells
               if model == first and (second, task, dataset) in cells and dataset != 'Average']
     if not shared:
         raise ValueError('; '.join([f'{first} and {second} have no dataset in common', *problems]))
 
-    print(f'{second} - {first}, in points: [over instances and seeds] (over seeds alone); p is two-sided')
     results = []
+    names = []
+    rows = []
+    notes = []
     for task, dataset in shared:
         a = cells[first, task, dataset]
         b = cells[second, task, dataset]
@@ -958,10 +970,21 @@ def compare(cfg, first, second, problems, found):
             problems.append(str(error))
             continue
         results.append(result)
-        print(f'  {task} {dataset:<14} {100 * a.mean:6.1f} -> {100 * b.mean:6.1f}   '
-              f'{in_words(result, cfg)}   n = {a.values.shape[1]:,}, {a.seeds} and {b.seeds} seeds')
-        for note in notes_of(a, b, result):
-            print(f'    note: {note}')
+        names.append(f'{task} {dataset}, {a.runs[0].metric}')
+        rows.append({
+            first: f'{100 * a.mean:.1f}',
+            second: f'{100 * b.mean:.1f}',
+            **in_words(result, cfg),
+            'n': f'{a.values.shape[1]:,}',
+            'seeds': ' and '.join(dict.fromkeys([a.seeds, b.seeds]))})
+        notes += [f'{dataset}: {note}' for note in notes_of(a, b, result)]
+
+    if not rows:
+        raise ValueError('; '.join(problems))
+    import pandas
+    print(f'{second} minus {first}, in points: above 0, {second} is better.\n')
+    print(pandas.DataFrame(rows, names).to_string(), end='\n\n')
+    print('\n'.join([COMPARED, *notes]))
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):
@@ -969,13 +992,20 @@ def compare(cfg, first, second, problems, found):
 
 
 def notes_of(a, b, result):
-    """Yield what a reader of b - a should know: constant scores, seeds that only one has, other settings."""
+    """Yield what a reader of b - a should know: constant scores, seeds that only one has, whether p decides,
+    other settings."""
     for cell in (a, b):
         if is_constant(cell):
             yield f'{cell.runs[0].model}: {CONSTANT}'
     seeds = [*result.by_seed]
     if seeds and any(cell.is_trained and cell.scores.keys() != {*seeds} for cell in (a, b)):
         yield f'the difference is of seeds {str(seeds)[1:-1]}, which both have'
+    fewest = min((len(cell.scores) for cell in (a, b) if not cell.is_seedless), default=FEW_SEEDS)
+    allows = 'allow' if result.seeds_low < 0 < result.seeds_high else 'exclude'
+    if 1 < fewest < FEW_SEEDS:
+        yield f'{fewest} seeds alone {allows} 0; with fewer than {FEW_SEEDS} go by them, and not by p'
+    elif allows == 'allow' and result.p < 0.05:
+        yield 'the seeds alone allow 0, but p decides: it counts instances and seeds together'
     before = a.runs[0].settings
     after = b.runs[0].settings
     for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):
@@ -984,15 +1014,16 @@ def notes_of(a, b, result):
 
 
 def in_words(result, cfg):
-    """Write an Estimate as +5.9 [+3.1, +8.6] (+4.0, +7.8)   p = 0.0012."""
+    """Return the columns in which `compare` shows an Estimate."""
     mean, low, high = in_percent(result)
-    words = f'{mean:+.1f} [{low:+.1f}, {high:+.1f}]'
+    p = '-'
+    if result.p is not None:
+        sign = '<= ' if result.p == 2 / (cfg.resamples + 1) else ''     # the draws can show no less
+        p = f'{sign}{result.p:.4f}'
+    alone = '-'
     if not math.isnan(result.seeds_low):
-        words += f' ({100 * result.seeds_low:+.1f}, {100 * result.seeds_high:+.1f})'
-    if result.p is None:
-        return f'{words}   no p value'
-    sign = '<=' if result.p == 2 / (cfg.resamples + 1) else '='     # the draws can show no less
-    return f'{words}   p {sign} {result.p:.4f}'
+        alone = f'[{100 * result.seeds_low:+.1f}, {100 * result.seeds_high:+.1f}]'
+    return {'difference [95 %]': f'{mean:+.1f} [{low:+.1f}, {high:+.1f}]', 'seeds alone': alone, 'p': p}
 
 
 def figure(cfg, key, problems, found=None):

@@ -2,6 +2,7 @@
 import csv
 import dataclasses
 import functools
+import math
 import random
 import re
 import shutil
@@ -576,12 +577,14 @@ def test_rows_are_models_and_probes_are_others(rows):
         'untrained': ('fine-tuned', '1'), 'mlm': ('fine-tuned', '3 x 2'), 'clm': ('fine-tuned', '3 x 2'),
         'clm-probe': ('probe', '1'), 'mine-probe': ('probe', '1')}
     compared = told(rows, 'compare', 'mlm', 'clm')
-    assert '3 x 2 and 3 x 2 seeds' in compared
+    assert re.search(r'SC toy, accuracy .* 3 x 2\n', compared)
     assert 'the difference is of' not in compared
     shutil.rmtree(rows / 'mlm-s1')
-    assert 'note: the difference is of seeds 0, 2, which both have' in told(rows, 'compare', 'mlm', 'clm')
-    refused_line('there is no mlm-s0; the models are clm, clm-probe',
-                 *asked(rows, 'compare', 'mlm-s0', 'clm'))
+    assert 'toy: the difference is of seeds 0, 2, which both have' in told(rows, 'compare', 'mlm', 'clm')
+    refused_line('there is no mlm-s1; the models are clm, clm-probe',
+                 *asked(rows, 'compare', 'mlm-s1', 'clm'))
+    # a folder of out/ stands for the fine-tunings of this one pretraining
+    assert re.search(r'SC toy, accuracy .* 2 and 3 x 2\n', told(rows, 'compare', 'out/mlm-s0/', 'clm'))
 
 
 @pytest.mark.parametrize('model, untrained', [
@@ -672,11 +675,27 @@ def test_one_answer_to_everything_is_said_to_be_that(tmp_path):
         write(tmp_path / 'empty/TC/tags', empty, f'lr1e-04_sd{seed}')
         write(tmp_path / 'right/TC/tags', right, f'lr1e-04_sd{seed}')
     compared = told(tmp_path, 'compare', 'empty', 'right')
-    assert f'note: empty: {evaluate.CONSTANT}\n' in compared
-    assert 'note: right' not in compared
+    assert f'tags: empty: {evaluate.CONSTANT}\n' in compared
+    assert 'tags: right' not in compared
     shown = told(tmp_path, 'table')
     assert f'\nempty on tags: {evaluate.CONSTANT}\n' in shown
     assert shown.count(evaluate.CONSTANT) == 1
+
+
+@pytest.mark.parametrize('seeds, p, low, words', [
+    (3, 0.02, -20.4, '3 seeds alone allow 0; with fewer than 4 go by them'),
+    (3, 0.02, 1.0, '3 seeds alone exclude 0; with fewer than 4 go by them'),
+    (4, 0.02, -20.4, 'the seeds alone allow 0, but p decides'),
+    (4, 0.2, -20.4, ''),
+    (4, 0.02, 1.0, ''),
+    (1, None, math.nan, '')])
+def test_where_p_and_the_seeds_disagree_it_is_said_which_decides(seeds, p, low, words):
+    run = SimpleNamespace(model='m', method='fine-tuned', about={}, settings={})
+    cell = evaluate.Cell(0.5, 0.4, 0.6, dict.fromkeys(range(seeds), 0.5), [run])
+    result = evaluate.Estimate(0.1, 0.0, 0.2, low / 100, 0.3, p, None, {}, 'pretraining')
+    notes = [*evaluate.notes_of(cell, cell, result)]
+    assert len(notes) == bool(words)
+    assert words in ''.join(notes)
 
 
 def test_tables_and_comparisons(predictions):
@@ -691,11 +710,11 @@ def test_tables_and_comparisons(predictions):
     compared = told(predictions, 'compare', 'poor', 'good')
     assert 'SC toy' in compared
     assert '+30.0 [' in compared
-    assert 'note: steps 20 -> 500\n' in compared
+    assert 'toy: steps 20 -> 500\n' in compared
     assert 'max_length' not in compared
     compared = told(predictions, 'compare', 'poor-b', 'good-b')
     assert '+48.0 [' in compared
-    assert 'p <= ' in compared
+    assert ' <= ' in compared
     assert 'nan' not in compared
 
 
