@@ -15,23 +15,45 @@ test instances where a report judges a contrast, over the seeds alone elsewhere.
 import functools
 import math
 import re
+import statistics
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where evaluate.py is
 
-from evaluate import seeds_half, warn
+from evaluate import grouped, seeds_half, warn
 from nanoencoder.files import whole
 from nanoencoder.settings import parse, run_main
-from studies.report import Evidence
-from studies.study import load
+from studies.page_numbers import (
+    ROOT,
+    ahead,
+    correlation,
+    decimals,
+    difference,
+    evidence_of,
+    first_below,
+    how_verdicts_move,
+    judged,
+    last,
+    losses,
+    of_new_seed,
+    points,
+    points_by_task,
+    rows_of_report,
+    scores,
+    share,
+    table,
+    verdict_stays,
+    verdicts,
+    waits,
+    with_verdict,
+)
+from studies.paper import published
 
-ROOT = Path(__file__).parents[1]
 TABLES = {}     # {name of a function below: the function, which returns the lines of its table}
-RESAMPLES = 10_000      # of a report's bootstrap
 
 
 @dataclass(frozen=True)
@@ -60,21 +82,23 @@ def write_tables(root, tables, check):
     used = set()
     for page in find_pages(root):
         before = page.read_text(encoding='utf-8')
-        after, stale = fill(page, before, tables, used, problems)
+        name = page.relative_to(root)
+        after, stale = fill(name, before, tables, used, problems)
         if check:
-            problems += [f'{page}: {marker} is not what the studies say; run studies/page_tables.py'
+            problems += [f'{name}: {marker} is not what the studies say; run studies/page_tables.py'
                          for marker in stale]
         elif stale:
             with whole(page) as temporary:
                 temporary.write_text(after, encoding='utf-8')
-            print(page)
+            print(name)
     for name in sorted(tables.keys() - used):
         problems.append(f'studies/page_tables.py: no page has a marker for {name}; remove one of the two')
     return problems
 
 
 def fill(page, text, tables, used, problems):
-    """Return a page's text with its tables filled, and the markers of those that changed."""
+    """Return a page's text with its tables filled, and the markers of those that changed. Adds the functions
+    of its markers to `used`, and what is wrong with a marker to `problems`."""
     text, *marked = re.split(r'(?m)^(<!-- \w+: .* -->)\n', text)
     stale = []
     for marker, rest in zip(marked[::2], marked[1::2]):
@@ -95,110 +119,231 @@ def fill(page, text, tables, used, problems):
 
 
 def name_of(marker):
-    """Return the function of a marker: targets_leads of <!-- targets: leads -->."""
-    return re.sub(r'\W+', ' ', marker).strip().replace(' ', '_')
-
-
-def table(heads, rows):
-    """Return the lines of a Markdown table."""
-    rule = '---|' * len(heads)
-    lines = [f'| {" | ".join(row)} |' for row in [heads, *rows]]
-    return [lines[0], f'|{rule}', *lines[1:]]
+    """Return the name of a marker's function: targets_leads of <!-- targets: leads -->."""
+    return re.sub(r'\W+', ' ', marker).strip().replace(' ', '_').lower()
 
 
 # ---------------------------------------------------------------------------
-# What the studies say
+# Tables: the paper's own numbers
 
 
-@functools.cache
-def evidence_of(study, *options):
-    """Return a study's Evidence. Scores of its seeds need no bootstrap, so it draws little."""
-    loaded, _ = load([str(ROOT / 'studies' / study), *options])
-    evidence = Evidence(loaded)
-    evidence.cfg = replace(evidence.cfg, resamples=100)
-    return evidence
+@table_of
+def paper_averages():
+    models = {
+        'MLM': '610m-mlm40-42k',
+        '10,000 CLM, 32,000 MLM': '610m-clm-10k-mlm40-42k',
+        '21,000 CLM, 21,000 MLM': '610m-clm-21k-mlm40-42k',
+        '32,000 CLM, 10,000 MLM': '610m-clm-32k-mlm40-42k',
+        'CLM': '610m-clm-42k',
+    }
+    kinds = 'SC', 'TC', 'QA', 'IR'
+    numbers = published.numbers()
+    rows = []
+    for words, model in models.items():
+        cells = ['{:.2f} ± {:.2f}'.format(*numbers[model, kind, 'Average']) for kind in kinds]
+        flops = f'{published.models()[model]["flops"]:.2e}'.replace('e+', 'e')
+        rows.append([words, *cells, flops])
+    best = []       # of four masking ratios
+    for kind in kinds:
+        ratios = {ratio: numbers[f'610m-mlm{ratio}-42k', kind, 'Average'] for ratio in (20, 30, 40, 50)}
+        ratio = max(ratios, key=ratios.get)
+        best.append('{:.2f} ± {:.2f}'.format(*ratios[ratio]) + f' ({ratio} %)')
+    rows.insert(1, ['MLM at the best masking ratio for this kind of task', *best, rows[0][-1]])
+    return table(['42,000 steps, 99 B tokens', *kinds, 'FLOP'], rows)
 
 
-def scores(model, *datasets):
-    """Return the score of each pretraining seed, in percent, on both splits: the mean over datasets.
-
-    model  after its study, as 'small/mlm-1800', maybe at one rate: 'small/mlm-3600+rates@2e-3'"""
-    study, name = model.split('/')
-    name, _, lr = name.partition('@')
-    lr = float(lr) if lr else None
-    return np.array(evidence_of(study).percents({(name, lr): 1}, datasets))
-
-
-def lead(first, second):
-    """Return a column for by_task: by how many points the first model is ahead of the second."""
-    def cell(*datasets):
-        return points(scores(first, *datasets) - scores(second, *datasets))
-    return cell
-
-
-def points(values):
-    """Write the mean of these differences, one a seed, and its interval. A tie is rounded up."""
-    mean = values.mean() + 1e-9
-    half = seeds_half([values.tolist()])
-    return f'{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]'
-
-
-@functools.cache
-def report(study):
-    """Return {section: [{head: cell}, a line each]} of a report's tables."""
-    text = (ROOT / f'studies/{study}/report.md').read_text(encoding='utf-8')
-    sections = {}
-    for section in text.split('\n## ')[1:]:
-        title, *lines = section.splitlines()
-        lines = [line for line in lines if line.startswith('|')]
-        heads, _, *rows = [[cell.strip(' *') for cell in line.split('|')[1:-1]] for line in lines]
-        sections[title] = [dict(zip(heads, row)) for row in rows]
-    return sections
-
-
-def verdicts(study):
-    """Return {contrast: its line of the report's table of verdicts}."""
-    names = [contrast.name for contrast in evidence_of(study).study.comparisons]
-    return dict(zip(names, report(study)['Verdicts'], strict=True))
-
-
-def judged(study, contrast):
-    """Return a column for by_task: the points of a report's contrast, with its verdict if it has one on these
-    datasets."""
-    def cell(*datasets):
-        lines = verdicts(study)
-        name = contrast
-        if len(datasets) == 1:
-            name = f'{contrast}, {datasets[0]}'     # a contrast of its own
-        if name in lines:
-            return f'{lines[name]["points"]}, {verdict_in_words(lines[name])}'
-        for line in report(study)['Claims by task']:
-            if line['claim'] == contrast:
-                return line[datasets[0]]
-    return cell
-
-
-def verdict_in_words(line):
-    """Write a verdict on "better". It is at the edge if p after Holm is within two Monte-Carlo errors of
-    0.05."""
-    signs = {'agrees': 'above 0', 'disagrees': 'below 0', 'cannot tell': 'cannot tell'}
-    words = signs[line['verdict']]
-    p = float(line['p'])
-    factor = float(line['Holm']) / p
-    if abs(factor * p - 0.05) < 2 * factor * math.sqrt(2 * p / RESAMPLES):
-        words += ' (at the edge)'
-    return words
+@table_of
+def paper_steps():
+    """How many times as many steps MLM needs for CLM's score, interpolated between checkpoints, linearly in
+    the logarithm of steps. On SQuAD 2.0 and ReCoRD neither has learnt anything by then."""
+    steps = [1_000, 2_000, 5_000, 10_000, 20_000, 40_000]
+    names = {
+        'NQ': ('IR', 'nq'),
+        'MS MARCO': ('IR', 'msmarco'),
+        'MLDR': ('IR', 'mldr_en'),
+        'SQuAD': ('QA', 'squad'),
+        'CoNLL 2003': ('TC', 'conll2003_en'),
+        'OntoNotes': ('TC', 'ontonotes'),
+        'UNER': ('TC', 'uner_en'),
+        'MNLI': ('SC', 'mnli_m'),
+        'QQP': ('SC', 'qqp'),
+        'SST-2': ('SC', 'sst2'),
+    }
+    rows = []
+    factors = []
+    for name, key in names.items():
+        clm, mlm = [
+            [published.numbers()[f'610m-{arm}-42k-{step}', *key][0] for step in steps]
+            for arm in ('clm', 'mlm40')]
+        cells = []
+        for step, score in zip(steps[:3], clm):
+            if score < mlm[0]:      # MLM's first checkpoint has more
+                cells.append('under 1')
+                continue
+            factor = np.exp(np.interp(score, mlm, np.log(steps))) / step
+            cells.append(f'{factor:.1f}')
+            factors.append(factor)
+        rows.append([name, *cells])
+    rows.append([f'all: median {np.median(factors):.1f}', f'least {min(factors):.1f}',
+                 f'most {max(factors):.1f}', ''])
+    return table(['CLM after', *(f'{step:,} steps' for step in steps[:3])], rows)
 
 
 # ---------------------------------------------------------------------------
-# Tables of the novels: studies/optimiser and studies/targets
+# Tables: the embedded texts, studies/small
 
-# {dataset: its words in a table}; definitions were fine-tuned too short, which their lines say
-TASKS = {
+SMALL_CLAIMS = {    # {contrast: (what the paper says, what the points are of)}
+    'early': ('Early in training CLM is ahead of MLM.',
+              'CLM minus MLM after 1.8 M tokens, mean of three tasks'),
+    'both': ('CLM, then MLM, is at least as good as MLM.',
+             'CLM then MLM minus MLM, mean of four lengths and three tasks'),
+    'continued': ('Continuing a CLM model with MLM beats continuing an MLM model.',
+                  'MLM after CLM minus MLM after MLM, mean of three tasks'),
+    'end': ('In the end MLM is ahead of CLM.',
+            'MLM minus CLM after 14.7 M tokens, pairs of sentences'),
+    'level': ('On token classification CLM is level with MLM.',
+              'CLM minus MLM after 14.7 M tokens, code words'),
+    'ratio': ('Retrieval likes higher masking ratios.',
+              '50 % of masks minus 20 %, retrieval'),
+    'rate': ('CLM minds the learning rate of fine-tuning less.',
+             'what MLM loses at a wrong rate minus what CLM loses, code words and retrieval'),
+}
+SMALL_TASKS = {
+    'docs_tc': '`docs_tc`, code words',
+    'docs_ir': '`docs_ir`, retrieval',
+    'docs_pairs': '`docs_pairs`, pairs of sentences',
+}
+LENGTHS = {1_800: '1.8 M tokens', 3_600: '3.7 M tokens', 7_200: '7.4 M tokens', 14_400: '14.7 M tokens'}
+
+
+@table_of
+def small_demo():
+    """A new seed's numbers, fine-tuned once, as in the demo."""
+    once = ('--finetuning_seeds=1',)
+    both, mlm = [scores(f'small/{row}', 'docs_tc', options=once) for row in ('clm25-mlm-1800', 'mlm-1800')]
+    lead, *leads = of_new_seed(both - mlm)
+    loss, *range_of_loss = of_new_seed(last('small/clm25-mlm-1800', 'val_mlm_loss'))
+    rows = [
+        ['tagging code words: points by which CLM then MLM is ahead of MLM',
+         '{:+.0f} to {:+.0f}'.format(*leads),
+         '{:+.1f} on average; 95 of 100 new ones between {:+.1f} and {:+.1f}'.format(lead, *leads)],
+        ['held-out MLM loss of CLM then MLM, in nats',
+         '{:.1f} to {:.1f}'.format(*range_of_loss),
+         '{:.2f} on average; 95 of 100 new ones between {:.2f} and {:.2f}'.format(loss, *range_of_loss)],
+    ]
+    return table(['what it ends with', 'yours, one seed', 'six earlier seeds, each fine-tuned once'], rows)
+
+
+@table_of
+def small_verdicts():
+    rows = []
+    for name, (words, what) in SMALL_CLAIMS.items():
+        line = verdicts('small')[name]
+        rows.append([f'**{name}**: {words}', what, line['the paper'], line['points'], verdict_and_p(line),
+                     verdict_stays('small', name)])
+    return table(['the paper says', 'measured here as', "the paper's points", 'here',
+                  'verdict, and p after Holm', 'it stays with a seed left out'], rows)
+
+
+def verdict_and_p(line):
+    return f'{line["verdict"]}, {decimals(float(line["Holm"]), 3)}'
+
+
+@table_of
+def small_claims_by_task():
+    names = 'early', 'both', 'continued'
+    lines = [verdicts('small')[name] for name in names]
+    contrasts = [evidence_of('small').study.contrasts[name] for name in names]
+    rows = []
+    for dataset, words in SMALL_TASKS.items():
+        rows.append([words, *(points_by_task('small', name)[dataset] for name in names)])
+    rows.append(['**mean of three**', *(line['points'] for line in lines)])
+    rows.append(['mean without pairs', *(without_pairs(contrast['weights']) for contrast in contrasts)])
+    rows.append(['expected: the paper', *(line['the paper'] for line in lines)])
+    rows.append(['verdict, and p after Holm', *(verdict_and_p(line) for line in lines)])
+    heads = [f'**{name}**: {SMALL_CLAIMS[name][1].rpartition(",")[0]}' for name in names]
+    return table(['points', *heads], rows)
+
+
+def without_pairs(weights):
+    parts = [weight * scores(f'small/{model}', 'docs_tc', 'docs_ir') for model, weight in weights.items()]
+    return points(sum(parts))
+
+
+@table_of
+def small_by_length():
+    """Over seeds alone; not written down before the runs."""
+    rows = []
+    for steps, words in LENGTHS.items():
+        clm, mlm, both = [f'small/{arm}-{steps}' for arm in ('clm', 'mlm', 'clm25-mlm')]
+        rows.append([words, points(ahead(clm, mlm, 'docs_tc')), points(ahead(clm, mlm, 'docs_ir')),
+                     points(ahead(both, mlm, *SMALL_TASKS))])
+    return table(['after', 'CLM minus MLM, code words', 'CLM minus MLM, retrieval',
+                  'CLM then MLM minus MLM, mean of three tasks'], rows)
+
+
+@table_of
+def small_scores():
+    names = {
+        'clm-14400': 'CLM',
+        'clm25-mlm-14400': 'CLM then MLM',
+        'mlm-14400': 'MLM',
+        'untrained': 'untrained',
+        'word-lookup': 'word lookup',
+        'BM25': 'BM25',
+    }
+    columns = 'docs_tc', 'docs_ir'
+    return table(['after 14.7 M tokens', *(SMALL_TASKS[name] for name in columns)],
+                 rows_of_report('small', names, columns))
+
+
+@table_of
+def small_rates():
+    """What an outer rate of fine-tuning costs, compared with the middle one."""
+    datasets = 'docs_tc', 'docs_ir'
+    rows = []
+    for dataset in datasets:
+        for rate in ('5e-4', '8e-3'):
+            clm, mlm = [rate_costs(arm, rate, dataset) for arm in ('clm', 'mlm')]
+            rows.append([f'{SMALL_TASKS[dataset]}, at {rate}', f'{clm.mean():.1f}', f'{mlm.mean():.1f}',
+                         points(clm - mlm)])
+    for names, words in ((['docs_tc'], 'code words'), (['docs_ir'], 'retrieval'), (datasets, 'both tasks')):
+        clm, mlm = [
+            sum(rate_costs(arm, rate, *names) for rate in ('5e-4', '8e-3')) / 2
+            for arm in ('clm', 'mlm')]
+        rows.append([f'mean of both rates, {words}', f'{clm.mean():.1f}', f'{mlm.mean():.1f}',
+                     points(clm - mlm)])
+    return table(['points lost, compared with 2e-3', 'CLM', 'MLM', 'CLM minus MLM'], rows)
+
+
+def rate_costs(arm, rate, *datasets):
+    model = f'small/{arm}-3600+rates'
+    return ahead(f'{model}@2e-3', f'{model}@{rate}', *datasets)
+
+
+@table_of
+def small_tuning_rates():
+    rows = []
+    for dataset in ('docs_tc', 'docs_ir'):
+        cells = []
+        for arm in ('clm', 'mlm'):
+            means = [scores(f'small_tuning/tune-{arm}-3600@{rate}', dataset).mean()
+                     for rate in ('5e-4', '1e-3', '2e-3', '4e-3')]
+            cells.append(f'{np.ptp(means):.1f}')
+        rows.append([SMALL_TASKS[dataset], *cells])
+    return table(['best minus worst score, rates of 5e-4 to 4e-3', 'CLM', 'MLM'], rows)
+
+
+# ---------------------------------------------------------------------------
+# Tables: the novels, studies/novels, optimiser and targets
+
+TASKS = {       # definitions were fine-tuned too short, which their lines say
     'ewt_pos': '`ewt_pos`',
     'wn_sc': '`wn_sc`, 2 epochs',
     'squad_ir': '`squad_ir`',
 }
+USUAL = 'Muon, ratio 6.7'
+LOW = 'Muon, ratio 0.42'
 
 
 def by_task(head, columns):
@@ -213,20 +358,226 @@ def by_task(head, columns):
 
 
 @table_of
+def novels_ends():
+    return how_verdicts_move('novels', {
+        'early': 'CLM minus MLM after 1.8 M tokens, mean of both',
+        'retrieval': 'CLM minus MLM after 7.4 M tokens, retrieval',
+        'tagging': 'MLM minus CLM after 7.4 M tokens, entities',
+    })
+
+
+def optimiser_lead(optimizer, *datasets, steps=1_800):
+    """Return the lead of CLM then MLM over MLM, of each seed. AdamW is '', Muon 'muon-'."""
+    return ahead(f'optimiser/{optimizer}clm25-mlm-{steps}', f'optimiser/{optimizer}mlm-{steps}', *datasets)
+
+
+@table_of
+def optimiser_leads():
+    def gone(*datasets):
+        adamw = optimiser_lead('', *datasets)
+        return share_in_words(adamw - optimiser_lead('muon-', *datasets), adamw)
+    return by_task('the lead on', {
+        'AdamW': difference('optimiser/clm25-mlm-1800', 'optimiser/mlm-1800'),
+        USUAL: difference('optimiser/muon-clm25-mlm-1800', 'optimiser/muon-mlm-1800'),
+        "AdamW's minus Muon's": judged('optimiser', 'interaction'),
+        "share of AdamW's that is gone": gone,
+    })
+
+
+def share_in_words(part, lead):
+    if seeds_half([lead.tolist()]) > lead.mean():
+        return 'nothing to divide: no lead is shown'
+    return '{:.0f} % [{:.0f}, {:.0f}]'.format(*(100 * bound for bound in share(part, lead)))
+
+
+@table_of
+def optimiser_leads_later():
+    rows = []
+    for steps in (3_600, 14_400):
+        differences = optimiser_lead('', *TASKS, steps=steps) - optimiser_lead('muon-', *TASKS, steps=steps)
+        rows.append([f'after {LENGTHS[steps]}', points(differences)])
+    return table(["AdamW's lead minus Muon's, mean", 'points'], rows)
+
+
+@table_of
+def optimiser_clm_early():
+    return by_task('CLM minus MLM', {
+        'AdamW': difference('optimiser/clm-1800', 'optimiser/mlm-1800'),
+        USUAL: difference('optimiser/muon-clm-1800', 'optimiser/muon-mlm-1800'),
+    })
+
+
+@table_of
 def optimiser_ends():
-    """The paper's claim at the greatest length."""
     return by_task('MLM minus CLM', {
         'AdamW': judged('optimiser', 'end under AdamW'),
-        'Muon, ratio 6.7': judged('optimiser', 'end under Muon'),
+        USUAL: judged('optimiser', 'end under Muon'),
     })
+
+
+@table_of
+def optimiser_both():
+    return by_task('CLM then MLM minus MLM', {
+        'AdamW': judged('optimiser', 'both under AdamW'),
+        USUAL: judged('optimiser', 'both under Muon'),
+    })
+
+
+@table_of
+def optimiser_mlm_after_clm():
+    return by_task('CLM then MLM minus CLM', {
+        'AdamW': judged('optimiser', 'MLM after CLM under AdamW'),
+        USUAL: judged('optimiser', 'MLM after CLM under Muon'),
+    })
+
+
+@table_of
+def optimiser_how_verdicts_move():
+    return how_verdicts_move('optimiser', {
+        'interaction': "after 1.8 M tokens: AdamW's lead minus Muon's",
+        'end under AdamW': 'after 14.7 M: MLM minus CLM, AdamW',
+        'end under Muon': 'MLM minus CLM, Muon',
+        'end under Muon, ewt_pos': 'MLM minus CLM, Muon, `ewt_pos`',
+        'end under Muon, wn_sc': 'MLM minus CLM, Muon, `wn_sc`',
+        'both under AdamW': 'CLM then MLM minus MLM, AdamW',
+        'both under Muon': 'CLM then MLM minus MLM, Muon',
+    })
+
+
+@table_of
+def optimiser_losses_and_scores():
+    """In the end MLM under AdamW has the lowest loss and not the best scores."""
+    rows = []
+    for words, row in (('AdamW', 'mlm-14400'), (USUAL, 'muon-mlm-14400')):
+        loss = last(f'optimiser/{row}', 'val_mlm_loss').mean()
+        rows.append([words, f'{loss:.2f}', f'{scores(f"optimiser/{row}", *TASKS).mean():.1f}'])
+    return table(['MLM after 14.7 M tokens', 'held-out loss', 'mean score'], rows)
+
+
+@table_of
+def optimiser_simple_methods():
+    names = {'untrained': 'untrained', 'word-lookup': 'word lookup', 'naive-bayes': 'naive Bayes',
+             'BM25': 'BM25'}
+    return table(['simple methods', *(f'`{name}`' for name in TASKS)],
+                 rows_of_report('optimiser', names, TASKS))
+
+
+@table_of
+def optimiser_plateaus():
+    names = {
+        'AdamW: MLM': 'mlm-14400',
+        'AdamW: 450 steps of CLM, then MLM': 'clm25-mlm-1800',
+        'AdamW: 900 of CLM, then MLM': 'clm25-mlm-3600',
+        'AdamW: 3,600 of CLM, then MLM': 'clm25-mlm-14400',
+        'Muon: MLM': 'muon-mlm-14400',
+        'Muon: 450 of CLM, then MLM': 'muon-clm25-mlm-1800',
+        'Muon: 900 of CLM, then MLM': 'muon-clm25-mlm-3600',
+        'Muon: 3,600 of CLM, then MLM': 'muon-clm25-mlm-14400',
+    }
+    rows = [[words, waits(f'optimiser/{row}')] for words, row in names.items()]
+    return table(['MLM has left the plateau at step', 'seeds 0 to 5'], rows)
+
+
+@table_of
+def optimiser_waits_and_leads():
+    small = [
+        ahead(f'small/clm25-mlm-{steps}', f'small/mlm-{steps}', *SMALL_TASKS)
+        for steps in LENGTHS]
+    wait = first_below('small/mlm-14400', 6.3)      # this study's losses.csv does not say when
+    early = 'after 1.8 M tokens'
+    rows = [
+        ['`small`, embedded texts', 'AdamW', 'mean of four lengths', correlation(wait, np.mean(small, 0))],
+        ['`small`, embedded texts', 'AdamW', early, correlation(wait, small[0])],
+    ]
+    wait = last('optimiser/mlm-14400', 'plateau')
+    for steps in (1_800, 3_600, 14_400):
+        lead = optimiser_lead('', *TASKS, steps=steps)
+        rows.append(['`optimiser`, novels', 'AdamW', f'after {LENGTHS[steps]}', correlation(wait, lead)])
+    for words, arm in (('AdamW, one rate', 'one'), ('AdamW, two rates', 'two'), (LOW, 'muon')):
+        lead = ahead(f'targets/{arm}-clm25-mlm', f'targets/{arm}-mlm', *TASKS)
+        rows.append(['`targets`, novels', words, early,
+                     correlation(last(f'targets/{arm}-mlm', 'plateau'), lead)])
+    return table(['study, six seeds', "MLM's optimizer", 'lead', 'r of wait and lead'], rows)
+
+
+@table_of
+def optimiser_same_seeds():
+    adamw, muon = [last(f'optimiser/{row}', 'plateau') for row in ('mlm-14400', 'muon-mlm-14400')]
+    rows = [["MLM's wait under AdamW in `optimiser`, and in `targets` with one rate",
+             correlation(adamw, last('targets/one-mlm', 'plateau'))]]
+    for steps in (1_800, 3_600, 14_400):
+        leads = optimiser_lead('', *TASKS, steps=steps) - optimiser_lead('muon-', *TASKS, steps=steps)
+        rows.append([f"AdamW's wait minus Muon's, and AdamW's lead minus Muon's after {LENGTHS[steps]}",
+                     correlation(adamw - muon, leads)])
+    return table(['two numbers of the same six seeds', 'r'], rows)
+
+
+@table_of
+def optimiser_tuning_known():
+    """Scores that were known before contrasts were written down: at the rate of fine-tuning with the best
+    validation, the mean of validation and test."""
+    adamw = tuned('clm25-mlm-1.5e-3') - tuned('mlm-3e-3')
+    muon = tuned('muon-clm25-mlm-1.5e-3') - tuned('muon-mlm-3e-3')
+    rows = []
+    for words, leads in (('AdamW', adamw), (USUAL, muon), ("AdamW's minus Muon's", adamw - muon)):
+        rows.append([words, *(f'{lead:+.1f}' for lead in leads)])
+    return table(['the lead, mean of three tasks', 'tuning seed 100', 'tuning seed 101'], rows)
+
+
+def tuned(model):
+    parts = []
+    for dataset in TASKS:
+        by_rate = grouped(evidence_of('optimiser_tuning').runs[model, dataset], 'lr')
+        validation = {rate: statistics.fmean(run.validation for run in runs)
+                      for rate, runs in by_rate.items()}
+        best = by_rate[max(validation, key=validation.get)]
+        parts.append([50 * (run.validation + run.test) for run in sorted(best, key=lambda run: run.origin)])
+    return np.mean(parts, 0)
+
+
+@table_of
+def optimiser_embedded_leads():
+    names = {'interaction': "AdamW's minus Muon's", 'both under AdamW': 'AdamW', 'both under Muon': USUAL}
+    rows = []
+    for name, words in names.items():
+        rows.append([words, with_verdict('optimiser_embedded', name)])
+    return table(['the lead, mean of three tasks', 'points'], rows)
+
+
+@table_of
+def optimiser_embedded_two_rates():
+    """The runs with two rates, of 2026-11-26, were not kept."""
+    leads = ahead('optimiser_embedded/clm25-mlm-1800', 'optimiser_embedded/mlm-1800',
+                  'docs_tc', 'wn_sc', 'docs_ir')
+    rows = [
+        ['one rate', waits('optimiser_embedded/mlm-1800'), ', '.join(f'{lead:+.1f}' for lead in leads)],
+        ['two rates', '636, 566, 647', '+0.1, +1.0, +0.9'],
+    ]
+    return table(['the embedded texts, AdamW, seeds 0 to 2', "MLM's plateau ends at step", 'lead, points'],
+                 rows)
+
+
+@table_of
+def targets_summary():
+    rows = []
+    for words, arm in (('CLM then MLM minus MLM', 'clm25-mlm'), ('CLM minus MLM', 'clm')):
+        columns = [
+            difference(f'targets/one-{arm}', 'targets/one-mlm'),
+            difference(f'targets/two-{arm}', 'targets/two-mlm'),
+            difference(f'optimiser/muon-{arm}-1800', 'optimiser/muon-mlm-1800'),
+            difference(f'targets/muon-{arm}', 'targets/muon-mlm'),
+        ]
+        rows.append([words, *(cell(*TASKS) for cell in columns)])
+    return table(['after 1.8 M tokens of novels, points', 'AdamW', 'AdamW, two learning rates', USUAL, LOW],
+                 rows)
 
 
 @table_of
 def targets_leads():
     return by_task('the lead on', {
-        'AdamW, one rate': lead('targets/one-clm25-mlm', 'targets/one-mlm'),
-        'AdamW, two rates': lead('targets/two-clm25-mlm', 'targets/two-mlm'),
-        'Muon, ratio 0.42': lead('targets/muon-clm25-mlm', 'targets/muon-mlm'),
+        'AdamW, one rate': difference('targets/one-clm25-mlm', 'targets/one-mlm'),
+        'AdamW, two rates': difference('targets/two-clm25-mlm', 'targets/two-mlm'),
+        LOW: difference('targets/muon-clm25-mlm', 'targets/muon-mlm'),
     })
 
 
@@ -236,6 +587,193 @@ def targets_how_leads_differ():
         'AdamW: one rate minus two': judged('targets', 'lead, one rate less two'),
         'AdamW with two rates minus Muon, ratio 0.42': judged('targets', 'lead, two rates less Muon'),
     })
+
+
+def targets_or_objective(head, arm, name):
+    return by_task(head, {
+        'targets: CLM minus CLM at 40 %': judged('targets', f'targets, {name}'),
+        'objective: CLM at 40 % minus MLM': judged('targets', f'objective, {name}'),
+        'both: CLM minus MLM': difference(f'targets/{arm}-clm', f'targets/{arm}-mlm'),
+    })
+
+
+@table_of
+def targets_two_rates():
+    return targets_or_objective('AdamW, two rates', 'two', 'two rates')
+
+
+@table_of
+def targets_muon():
+    return targets_or_objective(LOW, 'muon', 'Muon')
+
+
+@table_of
+def targets_before_mlm():
+    return by_task('CLM then MLM, minus the same with CLM at 40 %', {
+        'AdamW, two rates': judged('targets', 'targets before MLM, two rates'),
+        LOW: judged('targets', 'targets before MLM, Muon'),
+    })
+
+
+@table_of
+def targets_shares():
+    def gone(*datasets):
+        lead = ahead('targets/two-clm', 'targets/two-mlm', *datasets)
+        return share_in_words(ahead('targets/two-clm', 'targets/two-clm40', *datasets), lead)
+    return by_task('task', {"share of CLM's lead that goes with the targets": gone})
+
+
+@table_of
+def targets_losses():
+    """By how many nats the held-out loss of CLM then MLM ends below MLM's."""
+    names = {
+        'AdamW, one rate': ('one-clm25-mlm', 'one-mlm'),
+        'AdamW, two rates': ('two-clm25-mlm', 'two-mlm'),
+        'AdamW, two rates, CLM at 40 %': ('two-clm40-mlm', 'two-mlm'),
+        LOW: ('muon-clm25-mlm', 'muon-mlm'),
+        f'{LOW}, CLM at 40 %': ('muon-clm40-mlm', 'muon-mlm'),
+    }
+    rows = []
+    for words, (both, mlm) in names.items():
+        gained = last(f'targets/{mlm}', 'val_mlm_loss') - last(f'targets/{both}', 'val_mlm_loss')
+        half = seeds_half([gained.tolist()])
+        mean = gained.mean()
+        rows.append([words, f'{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]'])
+    return table(['held-out loss of CLM then MLM, below that of MLM', 'nats'], rows)
+
+
+@table_of
+def targets_by_ratio():
+    """By score CLM's better ratio is 6.7 and MLM's 0.42. Both studies have the same seeds and test items."""
+    return by_task('CLM minus MLM under Muon', {
+        'both with ratio 6.7': difference('optimiser/muon-clm-1800', 'optimiser/muon-mlm-1800'),
+        'both with ratio 0.42': difference('targets/muon-clm', 'targets/muon-mlm'),
+        'each with its better ratio: CLM 6.7, MLM 0.42':
+            difference('optimiser/muon-clm-1800', 'targets/muon-mlm'),
+    })
+
+
+# {arm: (its words, its rate with ratio 6.7, the loss that chose)}; with 0.42 all have 1.2e-2
+RATIO_ARMS = {
+    'muon-clm': ('CLM', '1.5e-3', 'val_clm_loss'),
+    'muon-mlm': ('MLM', '3e-3', 'val_mlm_loss'),
+    'muon-clm25-mlm': ('CLM then MLM', '1.5e-3', 'val_mlm_loss'),
+}
+
+
+def losses_of_choice(arm):
+    """Return the held-out losses of the tuning seeds with ratio 6.7, and with 0.42."""
+    _, rate, column = RATIO_ARMS[arm]
+    return last(f'optimiser_tuning/{arm}-{rate}', column), last(f'targets_choice/{arm}-0.42-1.2e-2', column)
+
+
+@table_of
+def targets_from_ratio_6_7_to_0_42():
+    rows = []
+    for arm, (words, _, column) in RATIO_ARMS.items():
+        usual, low = losses_of_choice(arm)
+        of_seeds = last(f'targets/{arm}', column) - last(f'optimiser/{arm}-1800', column)
+        gained = difference(f'targets/{arm}', f'optimiser/{arm}-1800')
+        rows.append([words, f'{low.mean() - usual.mean():.3f}', f'{of_seeds.mean():.3f}', gained(*TASKS),
+                     gained('wn_sc'), gained('squad_ir')])
+    return table(['going from ratio 6.7 to 0.42', 'held-out loss, two tuning seeds',
+                  'held-out loss, six seeds', 'mean score', TASKS['wn_sc'], TASKS['squad_ir']], rows)
+
+
+@table_of
+def targets_chosen_by_loss():
+    rows = []
+    for arm, (words, _, column) in RATIO_ARMS.items():
+        usual, low = losses_of_choice(arm)
+        before = scores(f'optimiser/{arm}-1800', *TASKS).mean()
+        after = scores(f'targets/{arm}', *TASKS).mean()
+        rows.append([f'{words} (loss of {column[4:7].upper()})', f'{usual.mean():.3f}', f'{low.mean():.3f}',
+                     f'{before:.1f}', f'{after:.1f}'])
+    return table(['after 1.8 M tokens of novels', 'held-out loss, 6.7', '0.42',
+                  'mean score of three tasks, 6.7', '0.42'], rows)
+
+
+@table_of
+def targets_how_verdicts_move():
+    names = {
+        'lead, one rate less two': "the lead: AdamW's with one rate minus two",
+        'lead, two rates less Muon': "the lead: AdamW's with two rates minus Muon's",
+    }
+    for part in ('targets', 'objective', 'targets before MLM'):
+        names[f'{part}, two rates'] = f'{part}, AdamW, two rates'
+        names[f'{part}, Muon'] = f'{part}, {LOW}'
+    return how_verdicts_move('targets', names)
+
+
+# ---------------------------------------------------------------------------
+# Tables: how long MLM's plateau lasts, studies/plateau and plateau_120m
+
+
+@table_of
+def plateau_settings():
+    names = {
+        'the default: AdamW, 3e-3': 'plateau/plain',
+        'rate 7.5e-4': 'plateau/rate-7.5e-4',
+        'rate 1.5e-3': 'optimiser_tuning/mlm-1.5e-3',
+        'rate 6e-3': 'optimiser_tuning/mlm-6e-3',
+        'eps 1e-8 (for 1e-5)': 'plateau/eps-1e-8',
+        'eps 1e-4': 'plateau/eps-1e-4',
+        'eps 1e-3': 'plateau/eps-1e-3',
+        'beta2 0.5 (for 0.95)': 'plateau/beta2-0.5',
+        'beta2 0.8': 'plateau/beta2-0.8',
+        'beta2 0.9': 'plateau/beta2-0.9',
+        'beta2 0.99': 'plateau/beta2-0.99',
+        'beta2 0.999': 'plateau/beta2-0.999',
+        'warm-up of 10 steps (for 100)': 'plateau/warmup-10',
+        'warm-up of 600': 'plateau/warmup-600',
+        'beta2 0.8, warm-up of 10': 'plateau/beta2-0.8-warmup-10',
+        'beta2 0.8, warm-up of 10, rate 1.5e-3': 'optimiser_tuning/quick-mlm-1.5e-3',
+        'beta2 0.8, warm-up of 10, rate 6e-3': 'optimiser_tuning/quick-mlm-6e-3',
+        'initial sd 0.06 (for 0.02)': 'plateau/initializer-0.06',
+        'initial sd 0.1': 'plateau/initializer-0.1',
+        'output head not tied': 'plateau/untied',
+        '4,096 tokens a step (450 steps)': 'plateau/batch-4096',
+        '4,096 tokens a step, rate 6e-3': 'plateau/batch-4096-6e-3',
+        '**Muon**, 1.5e-3': 'optimiser_tuning/muon-mlm-1.5e-3',
+        'Muon, 3e-3': 'optimiser_tuning/muon-mlm-3e-3',
+        'Muon, 6e-3': 'optimiser_tuning/muon-mlm-6e-3',
+    }
+    rows = []
+    for words, model in names.items():
+        rows.append([words, waits(model), ', '.join(f'{loss:.2f}' for loss in last(model, 'val_mlm_loss'))])
+    return table(['setting', 'ends at step, seeds 100, 101', 'held-out loss'], rows)
+
+
+@table_of
+def plateau_120m_losses():
+    names = {
+        'MLM, AdamW': 'mlm-1e-3',
+        'CLM for 150 steps, then MLM, AdamW': 'clm25-mlm',
+        'MLM, AdamW with two rates': 'two-mlm-4',
+        'MLM, Muon': 'muon-mlm',
+        'CLM for 150 steps, then MLM, Muon': 'muon-clm25-mlm',
+    }
+    steps = 200, 300, 450, 600
+    rows = []
+    for words, row in names.items():
+        cells = [f'{loss_120m(row, step):.2f}' for step in steps]
+        rows.append([words, waits(f'plateau_120m/{row}'), *cells])
+    rows = [[cell.replace('nan', 'stopped') for cell in row] for row in rows]
+    return table(['held-out MLM loss at step', 'plateau ends at step', *map(str, steps)], rows)
+
+
+def loss_120m(row, step):
+    """Return the held-out MLM loss of the one seed; nan if it has not come so far."""
+    of_step = {int(line['step']): line for line in losses('plateau_120m')[row, 0]}
+    return float(of_step[step]['val_mlm_loss']) if step in of_step else math.nan
+
+
+@table_of
+def plateau_120m_leads():
+    rows = []
+    for words, mlm, both in (('AdamW', 'mlm-1e-3', 'clm25-mlm'), ('Muon', 'muon-mlm', 'muon-clm25-mlm')):
+        rows.append([words, *(f'{loss_120m(mlm, step) - loss_120m(both, step):.2f}' for step in (300, 600))])
+    return table(['by how many nats CLM then MLM is below MLM', 'step 300', 'step 600'], rows)
 
 
 def main():

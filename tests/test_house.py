@@ -6,6 +6,7 @@ import statistics
 import tomllib
 
 import pytest
+import yaml
 
 from conftest import ROOT, run_process
 from nanoencoder.metrics import METRICS
@@ -193,3 +194,16 @@ def test_make_and_uv_install_exact_versions():
     assert {*re.findall(r'torch==(\S+)', makefile)} == {pins['torch']}
     assert f'build/transformers-{pins["transformers"]}/installed' in makefile
     assert f'rev: v{pins["ruff"]} ' in (ROOT / '.pre-commit-config.yaml').read_text()
+
+
+def test_what_is_cited_is_the_software():
+    """A preferred-citation would be cited in its place."""
+    content = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+    assert (content['type'], content['title']) == ('software', 'nanoEncoder')
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+    assert content['version'] == project['version']
+    assert f'version={{{project["version"]}}}' in (ROOT / 'README.md').read_text()
+    assert f'## {project["version"]} ' in (ROOT / 'CHANGELOG.md').read_text()
+    assert 'preferred-citation' not in content
+    assert [work['title'] for work in content['references']] == [
+        'Should We Still Pretrain Encoders with Masked Language Modeling?']
