@@ -13,9 +13,9 @@ both, which runs are one model, and the commands. A metric itself is in nanoenco
 `table` prints a row for each model and a column for each dataset. Of studies/small, whose six pretrainings of
 each model were fine-tuned three times each at the rate `lr`, it prints
 
-    TC              seeds     lr docs_tc (entity F1, n=829, data 5e3625d4)
-    mlm-1800        6 x 3  4e-03                         64.5 [61.8, 67.1]
-    clm25-mlm-1800  6 x 3  2e-03                         71.0 [68.8, 73.1]
+    TC              seeds     lr docs_tc (entity F1, n=829)
+    mlm-1800        6 x 3  4e-03          64.5 [61.8, 67.1]
+    clm25-mlm-1800  6 x 3  2e-03          71.0 [68.8, 73.1]
 
 `compare` prints the difference on each dataset, here without its last two columns, n and seeds:
 
@@ -54,24 +54,29 @@ from nanoencoder.predictions import (
 from nanoencoder.pretraining.losses import print_losses
 from nanoencoder.settings import check, parse, run_main, setting, split_words
 
+BELOW = 'below `untrained`, which is new weights that were fine-tuned or probed alike'
 NOTES = {
     'standard': """\
-Mean over seeds at the learning rate that is best on the other split; 95 % over instances and seeds.
-Seeds 6 x 3: six pretrainings, each the mean of three fine-tunings. Seeds 3: three fine-tunings of one model.
-Intervals are of one model: `compare` tests differences.""",
+In percent, higher is better: mean over seeds at the learning rate (lr) that is best on the other split, and
+[95 %] over test instances and seeds. Intervals are of one model: `compare` tests differences.""",
     'paper': """\
-Protocol "paper": the learning rate of each seed by its own validation score; 1.96 s / sqrt(seeds). TC is the
-mean over sentences of a macro F1 over word labels, "O" included: not comparable with entity F1."""}
+In percent, higher is better. Protocol "paper": the learning rate (lr) of each seed by its own validation
+score; (1.96 s / sqrt(seeds)). TC is the mean over sentences of a macro F1 over word labels, "O" included: not
+comparable with entity F1."""}
+LEGEND = {      # of signs in a table: each has its line where it occurs
+    ' x ': 'Seeds 6 x 3: six pretrainings, each the mean of three fine-tunings.',
+    '*': '*: the lowest or the highest learning rate that was tried; a better one may lie beyond.',
+    '/': 'a/b: datasets, or rates of one, differ.',
+    ', data ': 'data: the first digits of the sha256 of what was scored.',
+    '°': f'°: {BELOW}.'}
 OTHERS_NOTE = """\
 Further scores of the runs that `table` shows: means over seeds, in percent. Counts, as of entities or
 questions, and mean squared errors are no percentages."""
 
 COMPARED = """\
-[95 %]: over test instances and seeds; seeds alone: on these n instances. p is two-sided. Seeds 6 x 3: six
-pretrainings, each the mean of three fine-tunings."""
+[95 %]: over test instances and seeds; seeds alone: on these n instances. p is two-sided."""
 FEW_SEEDS = 4   # a verdict takes four: docs/protocols.md
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
-BELOW = 'below `untrained`, which is new weights that were fine-tuned or probed alike'
 sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
 
 
@@ -395,6 +400,7 @@ class Cell:
     high: float
     scores: dict            # {unit: score}, of several fine-tunings of a pretraining their mean
     runs: list = ()         # that validation chose; none of an average
+    tried: set = ()         # learning rates among which it chose
     # the next three are not of averages, and not by the paper's protocol
     draws: object = None    # (units, resamples) over instances
     values: object = None   # (units, n) of `instance_values`
@@ -588,8 +594,9 @@ def rank(cfg, run):
 def make_cell(runs, cfg):
     """Return the Cell of one model's runs on one dataset. ValueError where they are not of one experiment."""
     check_one_experiment(runs)
+    tried = {run.lr for run in runs}
     if cfg.protocol == 'paper':
-        return paper_cell_of(runs)
+        return replace(paper_cell_of(runs), tried=tried)
 
     rates = {split: best_rate(runs, split) for split in cfg.splits}
     chosen = [run for run in runs if run.lr in rates.values()]
@@ -613,7 +620,7 @@ def make_cell(runs, cfg):
     data = first.about.get('data', ''), first.metric, *ids
     cell = standard_cell(chosen, seeds=[*instances], draws=draws, values=values, data=data, cfg=cfg)
     least = -1.0 if statistic in (*CORRELATIONS, 'Matthews') else 0.0
-    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high))
+    return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high), tried=tried)
 
 
 def best_rate(runs, split):
@@ -776,8 +783,10 @@ def table(cfg, problems, found):
     if not cells:
         raise ValueError('; '.join(problems))
     frame = frame_of(cells, cfg)
-    for (_, dataset), rows in frame[frame['data'] != ''].groupby(['task', 'dataset']):
-        if rows['column'].nunique() > 1:
+    for (_, dataset), rows in frame.groupby(['task', 'dataset']):
+        if rows['column'].nunique() == 1:
+            frame.loc[rows.index, 'column'] = rows['column'].str.replace(r', data \w+', '', regex=True)
+        elif rows.loc[rows['data'] != '', 'column'].nunique() > 1:
             problems.append(f'{dataset}: its models were tested on different data, or by different metrics')
     if cfg.others:
         print_others(others_of(cells, frame, cfg), cfg.format)
@@ -788,24 +797,31 @@ def table(cfg, problems, found):
 def print_table(frame, cells, cfg):
     """Print what frame_of returns of these cells."""
     if cfg.format == 'csv':
-        print(frame.drop(columns=['notes', 'column', 'shown']).to_csv(index=False), end='')
+        print(frame.drop(columns=['notes', 'rates', 'column', 'shown']).to_csv(index=False), end='')
         return
+    text = ''
     for task in METRICS:
         rows = frame[frame['task'] == task]
         if len(rows):
-            print(table_of_task(task, rows, cfg.format), end='\n\n')
+            text += table_of_task(task, rows, cfg.format) + '\n\n'
+    print(text, end='')
     for (model, _, dataset), cell in cells.items():
         if is_constant(cell):
             print(f'{model} on {dataset}: {CONSTANT}')
     print(NOTES[cfg.protocol])
-    if '°' in ''.join(frame['shown']):
-        print(f'°: {BELOW}.')
-    print('a/b: datasets, or rates of one, differ. data: the first digits of the sha256 of what was scored.')
+    print_legend(text)
+
+
+def print_legend(text):
+    """Say what the signs in a table mean, of those that it has."""
+    for sign, words in LEGEND.items():
+        if sign in text:
+            print(words)
 
 
 def frame_of(cells, cfg):
-    """Return a DataFrame with a row for each cell: what a .csv says of it, then the `notes`, `column` and
-    `shown` of a table."""
+    """Return a DataFrame with a row for each cell: what a .csv says of it, then the `notes`, `rates`,
+    `column` and `shown` of a table."""
     import pandas
     rows = []
     for (model, task, dataset), cell in cells.items():
@@ -815,6 +831,7 @@ def frame_of(cells, cfg):
 
         unusual = {row['method'], row['weights']} - {'', 'fine-tuned', 'fp32'}
         row['notes'] = ', '.join(sorted(unusual))
+        row['rates'] = rates_in_words(cell)
         row['column'] = dataset
         if cell.runs:       # an average has none
             data = f', data {row["data"]}' if row['data'] else ''
@@ -830,7 +847,6 @@ def frame_of(cells, cfg):
 def csv_columns(cell):
     """Return {column of a .csv: value} of a Cell's score and of the runs that it is made of."""
     mean, low, high = in_percent(cell)
-    lrs = {run.lr for run in cell.runs} - {0}       # simple methods and probes have none
     return {
         'metric': joined(run.metric for run in cell.runs),
         'mean': f'{mean:.4f}',
@@ -838,11 +854,18 @@ def csv_columns(cell):
         'high': f'{high:.4f}',
         'n': max((run.n for run in cell.runs), default=''),
         'seeds': cell.seeds,
-        'lr': '/'.join(map(lr_text, sorted(lrs))),
+        'lr': rates_in_words(cell).replace('*', ''),
         'method': joined(run.method for run in cell.runs),
         'weights': joined(run.about.get('weights') for run in cell.runs),
         'data': joined(run.about.get('data', '')[:8] for run in cell.runs),
     }
+
+
+def rates_in_words(cell):
+    """Write the learning rates of a Cell. A * marks the lowest and the highest of several that were tried."""
+    ends = (min(cell.tried), max(cell.tried)) if len(cell.tried) > 1 else ()
+    lrs = {run.lr for run in cell.runs} - {0}       # simple methods and probes have none
+    return '/'.join(lr_text(lr) + ('*' if lr in ends else '') for lr in sorted(lrs))
 
 
 def others_of(cells, frame, cfg):
@@ -918,7 +941,8 @@ def joined_again(texts):
 def table_of_task(task, rows, form):
     """Return the table of a task's models, as text or markdown, from rows of frame_of."""
     about = rows[rows['dataset'] != 'Average']
-    about = about.groupby('model')[['notes', 'seeds', 'lr']].agg(joined_again)
+    about = about.groupby('model')[['notes', 'seeds', 'rates']].agg(joined_again)
+    about = about.rename(columns={'rates': 'lr'})
     scores = rows.pivot(index='model', columns='column', values='shown')
     scores = scores[rows['column'].unique()]    # in the order of the rows, and not of the alphabet
     shown = about.join(scores)
@@ -983,8 +1007,11 @@ def compare(cfg, first, second, problems, found):
         raise ValueError('; '.join(problems))
     import pandas
     print(f'{second} minus {first}, in points: above 0, {second} is better.\n')
-    print(pandas.DataFrame(rows, names).to_string(), end='\n\n')
-    print('\n'.join([COMPARED, *notes]))
+    text = pandas.DataFrame(rows, names).to_string()
+    print(text, COMPARED, sep='\n\n')
+    print_legend(text)
+    for note in notes:
+        print(note)
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if any(result.unit == 'fine-tuning' for result in results):

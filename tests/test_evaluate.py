@@ -700,9 +700,11 @@ def test_where_p_and_the_seeds_disagree_it_is_said_which_decides(seeds, p, low, 
 
 def test_tables_and_comparisons(predictions):
     shown = told(predictions, 'table')
-    assert 'toy (accuracy, n=100, data dddddddd)' in shown
+    assert 'toy (accuracy, n=100)' in shown
     good, = re.findall(r'\ngood +(\d) +(\S+) +(\S+) \[', shown)
-    assert good == ('3', '1e-04', '81.0')       # the rate that validation chose
+    assert good == ('3', '1e-04*', '81.0')      # the rate that validation chose, an end of those tried
+    assert '\n*: ' in shown
+    assert '\na/b: ' not in shown
     assert '81.00 (1.13)' in told(predictions, 'table', '--protocol=paper')       # 1.96 / sqrt(3)
     for model, steps in {'poor': 20, 'good': 500}.items():
         change(predictions / model, settings={'steps': steps, 'max_length': 507})
