@@ -143,7 +143,7 @@ def with_verdict(study, contrast):
     text = f'{line["points"]}, {in_signs(line["verdict"])}'
     p = float(line['p'])
     factor = float(line['Holm']) / p
-    error = factor * math.sqrt(2 * p / RESAMPLES)   # p is twice a share of the draws
+    error = factor * math.sqrt(2 * p / RESAMPLES)   # of twice a share of draws, with t drawn at random
     if evidence_of(study).study.rules < 3 and abs(factor * p - 0.05) < 2 * error:
         text += ' (at the edge)'
     return text

@@ -48,6 +48,14 @@ def test_what_belongs_to_nothing_is_named(page, tables, words, tmp_path):
     assert (tmp_path / 'README.md').read_text() == page
 
 
+def test_a_study_without_a_tables_runs_is_named(tmp_path):
+    (tmp_path / 'README.md').write_text(PAGE)
+    tables = {'small_two_lines': lambda: [page_numbers.scores('small_tuning/mlm-1800', 'docs_tc')]}
+    problem, = page_tables.write_tables(tmp_path, tables, check=False)
+    assert problem.endswith('is left as it is: there is no mlm-1800 on docs_tc')
+    assert (tmp_path / 'README.md').read_text() == PAGE
+
+
 def test_scores_are_those_of_a_reader_without_our_code():
     folder = ROOT / 'studies/small_tuning'
     runs = recompute.read_runs(folder, recompute.read_settings(folder / 'config.py'))
