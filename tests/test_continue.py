@@ -23,14 +23,13 @@ from conftest import (
     texts,
     torchrun,
 )
-from data import OBJECTIVES, Corpus, read_step
-from examples import continue_encoder
+from data import Corpus, read_step
+from examples import continue_encoder, whole_words
 from hub_folders import rewrite
 from nanoencoder import files, prepare
 from nanoencoder.settings import parse
 from nanoencoder.tokenizer import load_tokenizer
 from peer_folders import byte_level, opened, small_config, word_pieces
-from recipes import run_block
 
 SCRIPT = 'examples.continue_encoder'
 
@@ -316,23 +315,28 @@ def test_what_cannot_be_continued_is_one_line(words, encoders, corpus, tmp_path)
     ([['▁ma', 0.0], ['č', 0.0], ['ि', 0.0], ['—', 0.0], ['▁', 0.0], ['.', 0.0]], [1, 0, 0, 1, 1, 1]),
     ({'ma': 0, '##s': 1, '.': 2}, [1, 0, 1]),
     ({'Ġma': 0, 'Äį': 1, 'à¤¿': 2, 'Ċ': 3, '.': 4, 'ma': 5}, [1, 0, 0, 1, 1, 0])])
-def test_where_words_begin(vocabulary, begins, tmp_path, monkeypatch):
+def test_where_words_begin(vocabulary, begins, tmp_path):
     """Also in Czech and Hindi, whose letters and marks are no ASCII."""
-    monkeypatch.setitem(OBJECTIVES, 'whole_words', None)
-    scope = run_block('data.py, below OBJECTIVES, too', data)
     files.write_json(tmp_path / 'tokenizer.json', {'model': {'vocab': vocabulary}})
     corpus = data.Corpus.__new__(data.Corpus)
     corpus.folder = tmp_path
     corpus.meta = {'vocab_size': len(begins)}
-    assert scope['begins_word'](corpus).tolist() == begins
+    assert whole_words.begins_word(corpus).tolist() == begins
+
+
+def test_whole_words_train_our_models_and_other_encoders(words, tmp_path, monkeypatch):
+    monkeypatch.setitem(data.OBJECTIVES, 'whole_words', None)   # so that the table is afterwards what it was
+    phases = '("whole_words", 2)'
+    ran('examples.whole_words', 'encoder', *words('bert', steps=2, phases=phases))
+    line = log_lines(tmp_path / 'out/run')[-1]
+    assert (line['step'], line['phase']) == (2, 'whole_words')
+    assert files.read_json(tmp_path / 'out/run/2/config.json')['model_type'] == 'bert'
 
 
 @pytest.mark.parametrize('family', ['bert', 'deberta-v2', 'modernbert'])    # WordPiece, Unigram, bytes
-def test_whole_words_are_masked_whole_and_as_many_tokens(folders, family, tmp_path, monkeypatch):
+def test_whole_words_are_masked_whole_and_as_many_tokens(folders, family, tmp_path):
     """Words are what white space and punctuation divide, as transformers' tokenizer says where tokens
     stand."""
-    monkeypatch.setitem(OBJECTIVES, 'whole_words', None)    # so that the table is afterwards what it was
-    run_block('data.py, below OBJECTIVES, too', data)
     text = 'The arrays of unusual shapes, broadcasting,\nand others.\nNext ' * 200
     jsonl(tmp_path / 'texts/a.jsonl', [{'text': text}, {'text': 'held out'}])
     cfg = prepare.Settings(path=f'{tmp_path}/texts', tokenizer=str(folders[family]), val_permille=1,
@@ -344,7 +348,7 @@ def test_whole_words_are_masked_whole_and_as_many_tokens(folders, family, tmp_pa
     tokens = np.array(encoding['input_ids'])
     random = np.random.default_rng(0)
     cfg = SimpleNamespace(mask_ratio=0.3)
-    inputs, targets = OBJECTIVES['whole_words'].make(tokens, [len(tokens)], random, corpus, cfg)
+    inputs, targets = whole_words.whole_words(tokens, [len(tokens)], random, corpus, cfg)
     masked = targets != data.NO_TARGET
     assert 0.27 < masked.mean() < 0.33
     assert (inputs[masked] == corpus.meta['mask_token_id']).all()

@@ -3,7 +3,6 @@ import dataclasses
 import fnmatch
 import hashlib
 import os
-import re
 import shutil
 
 import pytest
@@ -25,6 +24,7 @@ from conftest import (
     refused,
     refused_line,
     run_process,
+    run_script,
     texts,
 )
 from hub_folders import FAMILIES, LLAMA31, SMALL, make, rewrite, with_tensor
@@ -190,16 +190,12 @@ def test_a_forks_activation_is_said_or_transformers_refuses(activation, name, tm
 
 
 @as_eurobert_and_as_qwen3
-def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, trained, tmp_path, monkeypatch):
+def test_a_checkpoint_of_clm_becomes_a_decoder(qk_norm, trained, tmp_path, monkeypatch):
     """transformers' decoder has our logits; our own programs open it, too."""
     trained(qk_norm=qk_norm, phases=(('clm', 20),), warmup_steps=0, lr=1e-2, val_every=0)
     monkeypatch.chdir(tmp_path)
-    shutil.copytree('out/run/20', 'out/clm/3600')
-    page = (ROOT / 'docs/decoders.md').read_text()
-    code, = re.findall(r'```python\n# a checkpoint of CLM as .*\n((?:.*\n)*?)```', page)
-    if qk_norm:
-        code = re.sub(r'\{.model_type.*\}', re.search(r'set `(\{.*\})` alone', page)[1], code)
-    exec(code, {})
+    ran('examples.decoder_out', 'out/run/20', 'decoder')
+    assert 'decoder is there already' in run_script('examples.decoder_out', 'out/run/20', 'decoder').stderr
     theirs = open_whole(transformers.AutoModelForCausalLM, 'decoder')
     assert type(theirs).__name__ == ('Qwen3ForCausalLM' if qk_norm else 'LlamaForCausalLM')
     tokenizer = transformers.AutoTokenizer.from_pretrained('decoder')
@@ -208,6 +204,14 @@ def test_a_checkpoint_of_clm_is_a_decoder_by_the_lines_of_the_page(qk_norm, trai
     expected = logits_of(load('out/run'), ids[0], causal=True)
     assert_near(theirs(ids).logits[0], expected)
     assert torch.equal(logits_of(load('decoder'), ids[0], causal=True), expected)
+
+
+def test_a_checkpoint_of_mlm_becomes_no_decoder(trained, tmp_path, monkeypatch):
+    trained(phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_every=0)
+    monkeypatch.chdir(tmp_path)
+    result = run_script('examples.decoder_out', 'out/run/1', 'decoder')
+    assert result.returncode == 2
+    assert 'ended with mlm' in result.stderr
 
 
 def test_a_run_is_its_newest_checkpoint_and_a_digest_is_of_the_weights(tmp_path):

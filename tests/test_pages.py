@@ -21,8 +21,8 @@ import evaluate
 import finetune
 import minimal_pairs
 import pretrain
-from conftest import ROOT, ROWS, assert_near, log_lines, replace
-from examples import baselines, continue_encoder, embedded_docs, wordnet
+from conftest import ROOT, ROWS, assert_near, log_lines, ran, replace, run_script
+from examples import baselines, continue_encoder, embedded_docs, whole_words, wordnet
 from nanoencoder import files, metrics, optimizers, prepare, tasks
 from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
 from nanoencoder.pretraining import cost
@@ -43,6 +43,7 @@ PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'examples/baselines.py': baselines,
     'examples/continue_encoder.py': continue_encoder,
     'examples/embedded_docs.py': embedded_docs,
+    'examples/whole_words.py': pretrain,
     'examples/wordnet.py': wordnet,
 }
 # scripts that take words before their settings
@@ -56,6 +57,8 @@ OTHERS = {
     'studies/losses.py': None,
     'studies/layers.py': None,
     'fill_mask.py': None,
+    'examples/merge.py': None,
+    'examples/decoder_out.py': None,
     'bench/bench.py': None,
 }
 # of files that pages name
@@ -122,11 +125,10 @@ each_page = pytest.mark.parametrize('page', PAGES, ids=lambda page: page.parent.
 
 @pytest.fixture(autouse=True)
 def masking(monkeypatch):
-    """The objectives of docs/hacking.md, where that page says to put them."""
-    for name in ('span', 'whole_words'):
-        monkeypatch.setitem(data.OBJECTIVES, name, None)  # so that the table is afterwards what it was
+    """The objectives of docs/hacking.md, where that page says to put them, and that of an example."""
+    monkeypatch.setitem(data.OBJECTIVES, 'span', None)  # so that the table is afterwards what it was
     run_block('data.py, below OBJECTIVES', data)
-    run_block('data.py, below OBJECTIVES, too', data)
+    monkeypatch.setitem(data.OBJECTIVES, 'whole_words', whole_words.WHOLE_WORDS)
     monkeypatch.setitem(optimizers.OPTIMIZERS, 'nadam', None)
     run_block('nanoencoder/optimizers.py, below OPTIMIZERS', optimizers)
 
@@ -347,15 +349,13 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
     pretrain.train(replace(decoder, name='mydecoder-mlm40', phases=(('mlm', 12),),
                            weights_from='out/decoder', save_at=()))
     shutil.copytree('out/decoder/12', 'mydecoder')
-    shutil.copytree('out/mydecoder-mlm40/12', 'out/mydecoder-mlm40/200')
     weights = load_file('mydecoder/model.safetensors')
     mask = files.read_json('mydecoder/config.json')['mask_token_id']
     weights[EMBEDDING][mask] = 9
     weights = {name: p for name, p in weights.items() if not name.endswith('o_proj.bias')}
     save_file(weights, 'mydecoder/model.safetensors')
     before = load_file('out/mydecoder-mlm40/12/model.safetensors')
-    code = BLOCKS['an encoder merged with the decoder that it was made of']
-    exec(code, {})
+    ran('examples.merge', 'out/mydecoder-mlm40/12', 'mydecoder', 'merged')
     merged = open_checkpoint('merged').model().state_dict()
     for name, p in before.items():
         mean = (p + weights.get(name, 0)) / 2
@@ -364,9 +364,9 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
         assert_near(merged[name], mean, 1e-6)
 
     save_file({name.removeprefix('model.'): p for name, p in weights.items()}, 'mydecoder/model.safetensors')
-    shutil.rmtree('merged')
-    with pytest.raises(AssertionError, match='is not in the decoder'):
-        exec(code, {})
+    result = run_script('examples.merge', 'out/mydecoder-mlm40/12', 'mydecoder', 'other')
+    assert 'is not in the decoder' in result.stderr
+    assert not Path('other').exists()
 
 
 def test_the_schedule_and_the_size(settings, tmp_path):
