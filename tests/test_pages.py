@@ -61,6 +61,7 @@ OTHERS = {
     'examples/decoder_out.py': None,
     'bench/bench.py': None,
 }
+TRAINERS = ('pretrain.py', 'examples/continue_encoder.py', 'examples/whole_words.py')   # they write out/<name>
 # of files that pages name
 FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
@@ -185,6 +186,40 @@ def test_a_run_that_a_command_names_comes_from_above(page):
             there += f'`out/{parsed(script, rest)[0].name}`'
         for run_folder in re.findall(r'(?<![\w/])out/[\w.-]+', ' '.join(words)):
             assert f'`{run_folder}`' in there or run_folder in of_demo and 'make demo' in there, line
+
+
+def written_by(page):
+    """[(a run, corpus or file that the page lets its reader write, what it is made of)]."""
+    made = []
+    for line, is_command in lines_of(page):
+        if not is_command:
+            continue
+        script, rest, words = split(line)
+        if line.startswith('cp '):
+            source, copy = shlex.split(line, comments=True)[1:]
+            made.append((copy, source))
+        elif script == 'data.py':
+            cfg, actions = parsed(script, rest)
+            if actions.train_tokenizer:
+                made.append((cfg.tokenizer, (cfg, actions.train_tokenizer)))
+            elif not actions.verify:
+                made.append((cfg.out, cfg))
+        elif script in TRAINERS and rest != ['--help']:
+            cfg, actions = parsed(script, rest)
+            if not getattr(actions, 'dry_run', False):
+                made.append((f'out/{cfg.name}', (script, cfg)))
+    blocks = re.findall(r'```python\n# ((?:configs|studies)/\S+\.py)\n((?:.*\n)*?)```', page.read_text())
+    return made + blocks
+
+
+def test_no_name_is_written_twice_with_different_settings():
+    """A reader who types the commands of two pages loses no run to the other page, and none is
+    refused."""
+    first = {}      # {name: (page, what it is made of)}
+    for page in PAGES:
+        for name, made_of in written_by(page):
+            other, before = first.setdefault(name, (page, made_of))
+            assert made_of == before, f'{name} is written on {other} and, with other settings, on {page}'
 
 
 def titles_of(path):
