@@ -53,6 +53,7 @@ from studies.page_numbers import (
 )
 from studies.paper import published
 from studies.report import Missing
+from studies.waits import steps_on_plateau
 
 TABLES = {}     # {name of a function below: the function, which returns the lines of its table}
 
@@ -780,6 +781,31 @@ def plateau_120m_leads():
     for words, mlm, both in (('AdamW', 'mlm-1e-3', 'clm25-mlm'), ('Muon', 'muon-mlm', 'muon-clm25-mlm')):
         rows.append([words, *(f'{loss_120m(mlm, step) - loss_120m(both, step):.2f}' for step in (300, 600))])
     return table(['by how many nats CLM then MLM is below MLM', 'step 300', 'step 600'], rows)
+
+
+@table_of
+def stuck_waits():
+    """How many steps of MLM end the plateau, least and most of a row's seeds."""
+    rows = {    # {(encoder, recipe): (study, row, steps of CLM before MLM)}
+        ('0.9 M', 'AdamW'): ('optimiser', 'mlm-1800', 0),
+        ('0.9 M', 'AdamW, a second rate for the matrices'): ('targets', 'two-mlm', 0),
+        ('0.9 M', 'Muon, ratio 6.7'): ('optimiser', 'muon-mlm-1800', 0),
+        ('0.9 M', 'Muon, ratio 0.42'): ('targets', 'muon-mlm', 0),
+        ('0.9 M', 'AdamW, after 450 steps of CLM'): ('optimiser', 'clm25-mlm-1800', 450),
+        ('0.9 M', 'Muon, ratio 6.7, after 450 steps of CLM'): ('optimiser', 'muon-clm25-mlm-1800', 450),
+        ('116 M', 'AdamW'): ('plateau_120m', 'mlm-1e-3', 0),
+        ('116 M', 'AdamW, a second rate for the matrices'): ('plateau_120m', 'two-mlm-4', 0),
+        ('116 M', 'Muon, ratio 6.7'): ('plateau_120m', 'muon-mlm', 0),
+        ('116 M', 'AdamW, after 150 steps of CLM'): ('plateau_120m', 'clm25-mlm', 150),
+        ('116 M', 'Muon, ratio 6.7, after 150 steps of CLM'): ('plateau_120m', 'muon-clm25-mlm', 150),
+    }
+    lines = []
+    for names, row in rows.items():
+        ended, stayed = steps_on_plateau(*row)
+        assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
+        steps = f'{min(ended):,} to {max(ended):,}' if len(ended) > 1 else f'{ended[0]:,}'
+        lines.append([*names, f'{len(ended)}', steps])
+    return table(['encoder', 'recipe', 'seeds', 'the plateau ends after so many steps of MLM'], lines)
 
 
 def main():

@@ -12,6 +12,7 @@ from nanoencoder import figures
 from nanoencoder.pretraining import plateau
 from nanoencoder.pretraining.losses import print_losses
 from nanoencoder.pretraining.plateau import Plateau, followed
+from studies import waits
 
 
 def lines_of(*losses, phase='mlm', first=1):
@@ -94,3 +95,13 @@ def test_losses_says_when_a_run_left(loss, words, tmp_path, capsys, monkeypatch)
     assert len(sentences) == 1 and sentences[0].startswith('run: ')
     for word in words:
         assert word in sentences[0]
+
+
+def test_waits_count_steps_of_mlm(tmp_path, monkeypatch):
+    """Of each seed the last validation knows whether the plateau has ended."""
+    (tmp_path / 'study').mkdir()
+    (tmp_path / 'study/losses.csv').write_text(
+        'row,seed,step,plateau\n'
+        'both,0,300,\nboth,0,600,520\nboth,1,600,\nboth,2,300,\nboth,2,600,531\nmlm,0,600,9\n')
+    monkeypatch.setattr(waits, 'STUDIES', tmp_path)
+    assert waits.steps_on_plateau('study', 'both', 450) == ([70, 81], [150])
