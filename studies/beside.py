@@ -41,7 +41,7 @@ def earlier_in_words(values, number):
 
 
 def print_points(models, cells, earlier, datasets):
-    """Print the difference of two models, the second less the first, in the mean of datasets.
+    """Print the difference of two models, the second minus the first, in the mean of datasets.
 
     cells  {(model, dataset): evaluate.Cell} of yours"""
     first, second = models
@@ -52,7 +52,7 @@ def print_points(models, cells, earlier, datasets):
     except Missing:     # the study has no such row
         past = []
     words = earlier_in_words(past, '{:+.1f}')
-    print(f'{" and ".join(datasets)}: {second} less {first} {difference:+.1f} points{words}')
+    print(f'{" and ".join(datasets)}: {second} minus {first} {difference:+.1f} points{words}')
 
 
 def print_loss(model, folder, earlier):

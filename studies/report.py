@@ -439,13 +439,14 @@ def lengths_section(evidence):
     lengths = {}        # {arm: {its steps: model}}
     for arm, models in evidence.study.ladder.items():
         lengths[arm] = {evidence.study.models[model][1]: model for model in models}
+    minus = 'less' if evidence.study.rules < 3 else 'minus'
     seen = {}           # {(arms, dataset, steps): Estimate}
     for first, second in itertools.combinations(lengths, 2):
         shared = sorted(lengths[first].keys() & lengths[second])
         for dataset, steps in itertools.product(evidence.datasets, shared):
             weights = {(lengths[first][steps], None): 1, (lengths[second][steps], None): -1}
             try:
-                seen[f'{first} less {second}', dataset, steps] = evidence.estimate(weights, [dataset])
+                seen[f'{first} {minus} {second}', dataset, steps] = evidence.estimate(weights, [dataset])
             except Missing:
                 continue
     if not seen:

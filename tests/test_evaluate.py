@@ -924,6 +924,7 @@ def shown_losses(*folders):
     for line in lines:
         if line.startswith('corpus '):
             tables.append([])
+            line, _ = line.split(':')
         tables[-1].append(line.split())
     return tables, path
 
@@ -933,11 +934,12 @@ def test_losses_of_each_corpus_by_themselves(tmp_path):
     other = {'fingerprint': 'e' * 64, 'unigram_loss': 1.8, 'ordinary_unigram_loss': 5.3}
     write_log(tmp_path / 'long', range(1, 13), 5.0)
     write_log(tmp_path / 'other', range(1, 4), 5.0, corpus_meta=other)
-    write_log(tmp_path / 'unseen', (1, 2), 5.0, phases=[['clm', 2]])
+    write_log(tmp_path / 'unseen', (1, 2), 5.0, phases=[['clm', 2]])    # measured of MLM, and never trained
     tables, path = shown_losses(tmp_path / 'long', tmp_path / 'other', tmp_path / 'unseen')
     head = 'run phases step tokens tokens/s val_mlm_loss'.split()
     assert tables == [
-        [['corpus', 'f' * 12], head, 'long 12 mlm 12 96 100 4.880'.split(), 'unseen 2 clm 2 16 100'.split()],
+        [['corpus', 'f' * 12], head, 'long 12 mlm 12 96 100 4.880'.split(),
+         'unseen 2 clm 2 16 100 -'.split()],
         [['corpus', 'e' * 12], head, 'other 12 mlm 3 24 100 4.970'.split(),
          'token frequencies 5.300'.split()]]
     assert path == f'{tmp_path}/losses.png'
@@ -946,7 +948,7 @@ def test_losses_of_each_corpus_by_themselves(tmp_path):
 
 def test_a_loss_says_of_how_much_it_is_and_frequencies_of_what_is_predicted(trained, capsys):
     """CLM predicts all tokens, of which each row's two segments lack the first; MLM none that is special."""
-    cfg = trained(phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_rows=3)
+    cfg = trained(phases=(('clm', 1), ('mlm', 1)), warmup_steps=0, decay_steps=0, val_rows=3)
     corpus = Corpus(cfg.corpus)
     masked = sum(len(batch.at) for batch in validation_batches(corpus, 'mlm', cfg))
     words = (r'val clm \S+ of 186 tokens, \S+% right  '

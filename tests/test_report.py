@@ -465,7 +465,7 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out']
     points, first, second = ran('studies.beside', toy, 'mlm-1', 'clm-1', *words).stdout.splitlines()
     f1 = 100 * (2 * 8 / 18 - 2 * 5 / 15)
-    assert points == (f'docs_tc: clm-1 less mlm-1 {f1:+.1f} points (three earlier seeds: +2.0; a new seed '
+    assert points == (f'docs_tc: clm-1 minus mlm-1 {f1:+.1f} points (three earlier seeds: +2.0; a new seed '
                       'should fall between -3.0 and +7.0)')
     assert first == ('mlm-1: held-out MLM loss 7.50 (three earlier seeds: 7.01; '
                      'a new seed should fall between 6.96 and 7.06)')

@@ -42,18 +42,20 @@ def print_losses(folders, out):
             'training loss, nats': log['loss'].rolling(math.ceil(len(log) / 200)).mean(),
             'learning rate': log['lr'],
         }
-        for key in log.columns.intersection(LOSSES):
+        for key in trained_losses(config, log.columns):
             shown[f'held-out {LOSSES[key].upper()} loss, nats'] = log[key]
         for panel, values in shown.items():
             for step, value in values.dropna().items():
                 points.append((panel, legend, step, value, value, value))
 
     for corpus, (rows, frequencies) in tables.items():
-        print(f'corpus {corpus[:12]}')
+        print(f'corpus {corpus[:12]}: losses of held-out text (val) in nats a predicted token, lower is better')
         known = {key: f'{loss:.3f}' for key, loss in frequencies.items() if loss}
+        table = pandas.DataFrame(rows).fillna('-')      # what a run never trained, or did not measure
         if known:
-            rows.append({'run': 'token frequencies'} | known)
-        print(pandas.DataFrame(rows).to_string(index=False, na_rep=''))
+            frequent = dict.fromkeys(table, '') | {'run': 'token frequencies'} | known
+            table.loc[len(table)] = frequent
+        print(table.to_string(index=False))
     for config, lines in logs:
         print_end(config, lines)
     drawn = figures.curves(points, 'steps', 'linear', '', figures.styles_of(styles))
@@ -77,13 +79,21 @@ def losses_row(config, lines):
     }
     if 'val_rows' in last:      # older logs do not say it
         row['val_rows'] = f'{last["val_rows"]:,}'
-    for name, objective in LOSSES.items():
-        if name in last:
-            row[name] = f'{last[name]:.3f}'
-            targets = last.get(f'val_{objective}_targets')
-            if targets:
-                row[name] += f' of {targets:,}'
-            accuracy = f'val_{objective}_accuracy'
-            if accuracy in last:
-                row[accuracy] = f'{last[accuracy]:.1%}'
+    for name in trained_losses(config, last):
+        objective = LOSSES[name]
+        row[name] = f'{last[name]:.3f}'
+        targets = last.get(f'val_{objective}_targets')
+        if targets:
+            row[name] += f' of {targets:,}'
+        accuracy = f'val_{objective}_accuracy'
+        if accuracy in last:
+            row[accuracy] = f'{last[accuracy]:.1%}'
     return row
+
+
+def trained_losses(config, measured):
+    """Return the names of the losses, of those that were measured, whose objective a run has trained: of
+    others a loss says nothing. Weights from elsewhere may have been trained with any."""
+    trained = dict(config['phases'])
+    return [name for name, objective in LOSSES.items()
+            if name in measured and (objective in trained or config.get('weights_from'))]
