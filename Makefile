@@ -99,6 +99,7 @@ export pins
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -c "$$pins" > .venv/pins.txt
+	@echo "pip installs torch and the rest into .venv: 1.9 GB. It takes two minutes or more, and says nothing."
 	.venv/bin/python -m pip install --quiet -c .venv/pins.txt torch==2.13.0 ".[test]"
 	touch $@
 

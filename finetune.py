@@ -340,7 +340,7 @@ def backward(cfg, world, encoder, batch, kind):
 def fit(cfg, base, data, show_progress=False):
     """Train a new head and all of the encoder. Returns (the trained Encoder, the lines of its log).
 
-    show_progress  print a line every 20 steps"""
+    show_progress  print a line now and then"""
     train = data.examples['train']
     total = cfg.num_steps(len(train))
     head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels), base.pooling)
@@ -368,9 +368,10 @@ def fit(cfg, base, data, show_progress=False):
 
 
 def print_progress(name, log, total, seconds):
-    """Print a line every 20 steps, and at the end: the mean loss of the last 20, and the time left."""
+    """Print a line after the first step, every 20 and at the end: the mean loss of the last 20 steps, and the
+    time left."""
     done = len(log)
-    if done % 20 and done < total:
+    if done % 20 and 1 < done < total:
         return
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     left = timedelta(seconds=round(seconds / done * (total - done)))
@@ -438,6 +439,7 @@ def do_run(cfg, base, sets, grid=()):
 
 def probe(cfg, base, sets):
     """Fit a linear classifier to the frozen model; retrieval takes its scores. Returns what to tell."""
+    print(f'{cfg.name} {cfg.dataset}: the frozen model reads all texts once', flush=True)
     kind = sets[0].kind
     per_token = kind.head == 'tokens'
     head = every_token if per_token else functools.partial(unit_vectors, pooling=base.pooling)

@@ -52,6 +52,7 @@ def write_once(out, name, packages, sources, make):
             print(f'{out}: {name} is there already; to write it again, remove {mark}')
             return
         remove(mark)
+        print(f'{out}: making {name} from {", ".join(packages)}, which takes up to a minute', flush=True)
         for path, rows in files_of(name, *make()).items():
             with whole(Path(out, path)) as temporary:
                 temporary.write_text(json_lines(rows), encoding='utf-8')

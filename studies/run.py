@@ -284,8 +284,28 @@ def chosen_rows(study, wanted):
     return names
 
 
-def print_rows(study, count):
-    """Print the rows. Those that branch compute what their parents have not."""
+def hours_of_pretraining(study, jobs):
+    """Say how many hours the pretrainings among these jobs take, at the median speed of the study's runs."""
+    path = study.folder / 'losses.csv'
+    if not path.exists():
+        return 'not known: no run of this study has been timed'
+    import pandas
+    runs = pandas.read_csv(path).groupby('folder')
+    # from one validation of a run to the next
+    per_token = (runs['seconds'].diff() / runs['tokens'].diff()).median()
+    tokens = 0
+    for job in jobs:
+        if job.command[0] == 'pretrain.py':
+            row = study.rows[job.name.rpartition('-s')[0]]
+            steps = row.steps
+            if row.begins == 'branch_from':
+                steps -= row.parent_step
+            tokens += steps * row.cfg.rows_per_step * row.cfg.context
+    return f'{per_token * tokens / 3600:.1f}, at the speed of losses.csv'
+
+
+def print_rows(study, jobs):
+    """Print the rows, and what is left. Rows that branch compute what their parents have not."""
     computed = 0
     for number, row in enumerate(study.rows.values(), 1):
         computed += row.steps
@@ -294,7 +314,10 @@ def print_rows(study, count):
         print(f'{number:>2}  {row.name:<28}  {row.steps:>7,} steps  {row.settings.get(row.begins, "")}')
     seeds = len(study.seeds)
     print(f'{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
-          f'{computed * seeds:,} steps; {count:,} processes are left')
+          f'{computed * seeds:,} steps; {len(jobs):,} processes are left')
+    if jobs:
+        print(f'hours of pretraining, one run after the other: {hours_of_pretraining(study, jobs)}; '
+              'fine-tunings come on top')
 
 
 def run_blocks(study, blocks, total, actions):
@@ -357,7 +380,7 @@ def main():
     blocks = missing_blocks(study, rows, seeds)
     all_jobs = [*itertools.chain(*blocks.values())]
     if actions.dry_run:
-        print_rows(study, len(all_jobs))
+        print_rows(study, all_jobs)
         return
 
     interrupt_on_signals()

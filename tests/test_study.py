@@ -347,6 +347,7 @@ def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place, r
     code, text, starts = runner.do('--dry_run')
     assert re.search(r'(?m)^ *3  clm-mlm +12 steps +clm/3$', text)
     assert '8 pretrainings (4 rows x 2 seeds) of 78 steps; 24 processes are left' in text
+    assert 'not known' in text
     assert (code, starts) == (0, [])
     assert not (place / 'logs').exists()
     assert "no row 'clm-ml', nor number of 1 to 4; the nearest is 'clm-mlm'" in runner.do('--row=clm-ml')[1]
@@ -354,6 +355,16 @@ def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place, r
     code, _, starts = runner.do('--row=3', '--seed=0')
     assert code == 0
     assert names(starts) == ['clm-s0', 'clm-mlm-s0']
+
+
+def test_hours_are_counted_at_the_speed_of_earlier_runs(place):
+    """0.02 seconds a token, from one validation to the next: the first has a start-up in it."""
+    (place / 'losses.csv').write_text('folder,tokens,seconds\nclm-s0,100,9\nclm-s0,200,11\nmlm-s0,100,50\n')
+    asked_for, _ = study.load([str(place)])
+    row = asked_for.rows['clm-mlm']
+    tokens = 9 * row.cfg.rows_per_step * row.cfg.context       # it branches after step 3 of 12
+    jobs = [run.Job('clm-mlm-s1', ['pretrain.py']), run.Job('clm-mlm-s1 words', ['finetune.py'])]
+    assert run.hours_of_pretraining(asked_for, jobs).startswith(f'{0.02 * tokens / 3600:.1f}, ')
 
 
 # ---------------------------------------------------------------------------

@@ -79,6 +79,8 @@ class Log:
             print(f'{run}: {group}')
         if self.first < cfg.total_steps:
             print_guesses(run, cfg, self.plateau.frequencies)
+            step = min(cfg.total_steps, self.first - self.first % cfg.log_every + cfg.log_every)
+            print(f'{run}: trains now, and says how far it is after step {step:,}', flush=True)
 
     def add(self, step, rows_hash, count, loss_sum, norm):
         """Note what a step did. `rows_hash` is of all rows that it read, `count` how many targets they have,

@@ -49,7 +49,7 @@ def print_losses(folders, out):
                 points.append((panel, legend, step, value, value, value))
 
     for corpus, (rows, frequencies) in tables.items():
-        print(f'corpus {corpus[:12]}: losses of held-out text (val) in nats a predicted token, lower is better')
+        print(f'corpus {corpus[:12]}: held-out losses (val) in nats a predicted token, lower is better')
         known = {key: f'{loss:.3f}' for key, loss in frequencies.items() if loss}
         table = pandas.DataFrame(rows).fillna('-')      # what a run never trained, or did not measure
         if known:
