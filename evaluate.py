@@ -1088,7 +1088,7 @@ def points_of(cells, problems):
             continue
         if (dataset == 'Average') != several:
             continue
-        panel = f'{task} {dataset}'
+        panel = figures.title_of(task, dataset)
         if cell.runs:
             panel += f', {cell.runs[0].metric}'
         if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing

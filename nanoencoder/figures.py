@@ -31,6 +31,19 @@ LABELS = {      # of numbers of run.json; others have their name
     'pretraining.flops': 'pretraining FLOPs',
     'settings.lr': 'learning rate of fine-tuning',
 }
+NAMES = {       # of datasets, in titles of panels; others have their name
+    'docs_tc': 'tagging code words',
+    'docs_ir': 'finding documentation',
+    'docs_pairs': 'pairs of summary and detail',
+    'ewt_pos': 'parts of speech',
+    'uner_en': 'named entities',
+    'wn_sc': 'classifying definitions',
+    'wn_ir': 'finding definitions',
+    'wn_qa': 'which word is defined',
+    'wn_pairs': 'pairs of definitions',
+    'squad_ir': 'finding paragraphs',
+}
+KINDS = {'SC': 'sentences', 'TC': 'tokens', 'QA': 'questions', 'IR': 'retrieval'}
 LENGTHS = ('pretraining.step', 'pretraining.tokens', 'pretraining.flops')
 
 
@@ -99,6 +112,13 @@ def phases_in_words(config):
     return words
 
 
+def title_of(task, dataset):
+    """Return the title of a panel: in plain words if there are any, else the names."""
+    if dataset == 'Average':
+        return f'{KINDS.get(task, task)}, average'
+    return NAMES.get(dataset, f'{task} {dataset}')
+
+
 def panels(titles, rows=1):
     """Return (Figure, {title: Axes}), with the panels side by side."""
     from matplotlib.figure import Figure
@@ -107,6 +127,7 @@ def panels(titles, rows=1):
         raise ValueError('none of these models has what this figure shows')
     columns = math.ceil(len(titles) / rows)
     drawn = Figure(figsize=(3.5 * columns, 3.2 * rows), layout='constrained')
+    drawn.get_layout_engine().set(w_pad=0.12, h_pad=0.08)   # inches; labels shall not touch other panels
     axes = drawn.subplots(rows, columns, squeeze=False).ravel()
     for title, ax in itertools.zip_longest(titles, axes, fillvalue=''):
         ax.set_title(title, loc='left', fontsize=9)
@@ -216,10 +237,15 @@ def against(key, points):
         scale = 'log'
     drawn = curves(placed, LABELS.get(key, key), scale)
     if key == 'settings.lr':
-        for ax in drawn.axes:
-            ax.set_xticks(xs, [f'{rate:.0e}' for rate in xs])
-            ax.minorticks_off()
+        label_rates(drawn, xs)
     return drawn
+
+
+def label_rates(drawn, rates):
+    """Label the x axes of a figure with these learning rates."""
+    for ax in drawn.axes:
+        ax.set_xticks(rates, [f'{rate:.0e}'.replace('e-0', 'e-') for rate in rates])
+        ax.minorticks_off()
 
 
 def curves(points, label, scale, score='score, %', styles=None):
@@ -246,6 +272,8 @@ def curves(points, label, scale, score='score, %', styles=None):
         handles[line] = axes[panel].errorbar(
             x, mean, lengths, color=colour, fmt=markers[line] + dash, markersize=6,
             markevery=math.ceil(len(x) / 20), capsize=2 if lengths.any() else 0)
+    if scale == 'log':
+        label += ', log scale'
     for ax in axes.values():
         ax.set(xlabel=label, xscale=scale)
         ax.xaxis.set_minor_formatter('')

@@ -892,10 +892,17 @@ def test_a_figure_is_of_any_number_in_which_runs_differ(predictions, monkeypatch
         bars, = figure.axes[0].containers
         assert bars.lines[0].get_xdata().tolist() == xs
     labels = [figure.axes[0].get_xlabel() for figure in drawn]
-    assert labels == ['pretraining tokens', 'sizes.hidden_size']
+    assert labels == ['pretraining tokens, log scale', 'sizes.hidden_size, log scale']
     for key in ('pie', 'step'):     # no number, and one that is the same everywhere
         with pytest.raises(ValueError, match=f'figure {key}: which .*pretraining.tokens, sizes.hidden_size'):
             evaluate.figure(cfg, key, [])
+
+
+def test_panels_have_plain_names():
+    assert figures.title_of('TC', 'docs_tc') == 'tagging code words'
+    assert figures.title_of('SC', 'toy') == 'SC toy'
+    assert figures.title_of('IR', 'Average') == 'retrieval, average'
+    assert figures.NAMES.keys() >= {path.stem for path in ROOT.glob('configs/tasks/docs_*.py')}
 
 
 def test_lines_of_a_figure_are_recipes():
