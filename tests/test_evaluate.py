@@ -24,6 +24,7 @@ import evaluate
 import simulation
 from answers import CLM, PAST, answers, asked, told, write
 from conftest import (
+    ROOT,
     change,
     copy_program,
     edit,

@@ -17,7 +17,7 @@ import recompute
 from answers import write
 from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import json_lines, read_json, sha256, write_json
-from studies import report
+from studies import figures, report
 from studies.study import Contrast, load
 
 
@@ -122,6 +122,23 @@ def test_a_frozen_page_is_written_again_to_the_byte(name, tmp_path):
     (tmp_path / name / 'report.md').unlink()
     ran('studies.report', tmp_path / name)
     assert (tmp_path / name / 'report.md').read_bytes() == page
+
+
+def test_the_figure_of_claims_is_of_the_table_of_verdicts():
+    """Other contrasts of a study are left out; of the paper's numbers each kind of task has one."""
+    row = '| {} | a - b; docs_tc; {} | -2.8 [-4.6, -0.9] | [-4.6, -0.9] | 0/6 | {} | 0.08 | 0.2 | **{}** |\n'
+    page = '## Verdicts\n\n| claim | ... |\n| ---|--- |\n'
+    page += row.format('CLM wins.', 'better', 'TC +1.8, IR -10.7', 'disagrees')
+    page += row.format('extra', 'better', 'no number', 'above 0')
+    page += row.format('They are level.', 'no difference within 1.2', 'no number', 'cannot tell')
+    ax, = figures.claims(page, {'early': 'CLM wins.', 'level': 'They are level.'}).axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == ['CLM wins. (tagging code words)', 'They are level. (tagging code words)']
+    drawn = [float(line.get_xdata()[0]) for line in ax.get_lines() if line.get_color() == '#d1603d']
+    assert drawn == [1.8, -10.7]
+    assert [words.get_text() for words in ax.texts] == ['disagrees', 'cannot tell']
+    _, shade, _ = ax.collections    # between two bars
+    assert np.ptp(shade.get_paths()[0].vertices[:, 0]) == approx(2.4)
 
 
 # ---------------------------------------------------------------------------
