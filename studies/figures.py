@@ -129,6 +129,7 @@ def draw_frame(ax, panel, optimizer):
         else:
             where = 'above' if value > high else 'below'
             outside.append(f'{name} {value:.1f}, {where}')
+    outside.append('')      # they stand above the title
     ax.set_title('\n'.join(outside), loc='right', fontsize=8, color='0.2')
 
 
