@@ -252,6 +252,18 @@ def small_verdicts():
                   'verdict, and p after Holm', 'it stays with a seed left out'], rows)
 
 
+@table_of
+def small_findings():
+    """The same, shorter, for README: what is clear comes first."""
+    rows = []
+    for verdict in ('agrees', 'disagrees', 'cannot tell'):
+        for name, (words, what) in SMALL_CLAIMS.items():
+            line = verdicts('small')[name]
+            if line['verdict'] == verdict:
+                rows.append([words, line['the paper'], what, line['points'], verdict])
+    return table(['the paper says', 'its points', 'our points are', 'here', 'verdict'], rows)
+
+
 def verdict_and_p(line):
     return f'{line["verdict"]}, {decimals(float(line["Holm"]), 3)}'
 
