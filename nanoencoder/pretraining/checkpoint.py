@@ -318,9 +318,6 @@ def check_branch(folder, state, cfg, numbers):
             raise ValueError(f'branch_from {folder}: step {s} was {did[0]} at lr {did[1]}, and would be '
                              f'{would[0]} at lr {would[1]} in this run; branch before they differ')
         masked = masked or OBJECTIVES[did[0]].uses_ratio
-    if cfg.embedding_init == 'counts' and counted_steps(parent) != counted_steps(cfg):
-        raise ValueError(f'branch_from {folder}: its embeddings were counted in {counted_steps(parent)} '
-                         f'steps, and would be in {counted_steps(cfg)} of this run')
 
     free = SCHEDULED
     if not masked:
@@ -328,6 +325,9 @@ def check_branch(folder, state, cfg, numbers):
     names = [name for name in numbers if name not in free]
     refuse_differences(
         f'branch_from {folder}', recorded(state, cfg), numbers, names, 'a branch keeps the numbers')
+    if cfg.embedding_init == 'counts' and counted_steps(parent) != counted_steps(cfg):
+        raise ValueError(f'branch_from {folder}: its embeddings were counted in {counted_steps(parent)} '
+                         f'steps, and would be in {counted_steps(cfg)} of this run')
 
 
 def take_weights(cfg, corpus):
