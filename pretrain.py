@@ -50,7 +50,7 @@ class Settings:
     mask_replace: tuple = setting((1.0, 0.0, 0.0), 0, 1, of=float)
     first_row: int = setting(0, 0, 2 ** 62 - 1)  # step 0's; the paper's CPT starts after its parent's
     initializer_range: float = setting(0.02, 0)  # standard deviation of the initial weights
-    embedding_init: str = setting('normal', choices=('normal', 'counts'))  # of the text: counts.py
+    embedding_init: str = setting('normal', choices=('normal', 'counts'))  # counts: of neighbours in the text
     seed: int = setting(0, 0, 2 ** 63 - 1)  # of the initial weights, the order of the data, cuts and masks
     # the optimizer, and warm-up, stable, decay (paper, section 2 and appendix A)
     optimizer: str = setting('adamw', choices=OPTIMIZERS)  # muon: on layers' matrices

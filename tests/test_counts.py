@@ -100,6 +100,11 @@ def test_where_it_does_not_fit_is_one_line(settings, trained, corpus, monkeypatc
     refused('embedding_init is for new weights', settings, weights_from=parent, embedding_init='counts')
     longer = replace(cfg, name='longer', phases=(('mlm', 13),), branch_from=f'{parent}/8')
     refused('counted in 12 steps, and would be in 13 of this run', pretrain.train, longer)
+    trained(name='normal', phases=(('mlm', 12),))
+    of_normal = replace(longer, branch_from=str(Path(cfg.out, 'normal/8')))
+    refused("embedding_init = 'normal', this run 'counts'", pretrain.train, of_normal)
+    few = replace(cfg, context=31, rows_per_step=1, phases=(('mlm', 1),), warmup_steps=0, decay_steps=0)
+    refused('hidden_size is 32, and may be', counts.counted_embeddings, data.Corpus(corpus), few)
     monkeypatch.setattr(counts, 'CONTEXTS', 31)
     refused('hidden_size is 32, and may be 31 at most',
             counts.counted_embeddings, data.Corpus(corpus), cfg)

@@ -27,11 +27,14 @@ def counted_embeddings(corpus, cfg):
     size = cfg.model.hidden_size
     if size > matrix.shape[1]:
         raise ValueError(f'embedding_init counts: hidden_size is {size}, and may be {matrix.shape[1]} at '
-                         'most, the number of frequent tokens')
+                         'most, the number of frequent tokens in what is counted')
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)    # the bits are then the same for any number of threads and processes
     table = reduce(matrix, size)
     norms = table.norm(dim=1)
     has_one = norms > 0
     table *= NORM / norms[has_one].mean()
+    torch.set_num_threads(threads)
     tokens = counted_steps(cfg) * cfg.rows_per_step * cfg.context
     seconds = time.monotonic() - began
     print(f'{cfg.name}: first embeddings of {has_one.sum():,} tokens, counted in {tokens:,}; {seconds:.1f} s')
@@ -46,6 +49,7 @@ def count_neighbours(corpus, cfg):
     for tokens in first_rows(corpus, cfg):
         frequency += np.bincount(tokens.ravel(), minlength=vocab_size)
     frequent = np.argsort(-frequency, kind='stable')[:CONTEXTS]
+    frequent = frequent[frequency[frequent] > 0]    # a small corpus has fewer
     column = np.full(vocab_size, -1)    # of a token in the table, if it is frequent
     column[frequent] = np.arange(len(frequent))
 
@@ -88,23 +92,18 @@ def positive_pmi(counts):
     """Replace counts, in place, by max(0, log p(token, neighbour) / (p(token) p(neighbour)))."""
     of_token = counts.sum(1, keepdim=True, dtype=torch.float64)
     of_neighbour = counts.sum(0, dtype=torch.float64)
-    expected = of_token / of_token.sum()    # times of_neighbour
-    counts /= expected.clamp(min=1e-30)
-    counts /= of_neighbour.clamp(min=1)
+    p_token = of_token / of_token.sum()
+    counts /= p_token.clamp(min=1e-30)      # a token that was not seen has 0 / 0
+    counts /= of_neighbour      # now p(token, neighbour) / (p(token) p(neighbour))
     return counts.clamp_(min=1).log_()
 
 
 def reduce(matrix, size):
     """Return U S, (V, size) in float64, of the greatest `size` singular values of a (V, C) matrix.
 
-    The right singular vectors are eigenvectors of the (C, C) product. It is computed in one thread: the bits
-    are then the same for any number of threads and processes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    The right singular vectors are eigenvectors of the (C, C) product."""
     parts = matrix.split(4_096)     # so that no whole copy is made in float64
     product = sum(part.double().T @ part.double() for part in parts)
     _, vectors = torch.linalg.eigh(product)     # the greatest come last
     vectors = vectors[:, -size:].flip(1)
-    reduced = torch.cat([part.double() @ vectors for part in parts])
-    torch.set_num_threads(threads)
-    return reduced
+    return torch.cat([part.double() @ vectors for part in parts])
