@@ -35,18 +35,19 @@ class Tried(NamedTuple):
     model: str
     settings: dict      # those in which the arm's rows differ
     loss: float         # mean over seeds; nan if a seed lacks it
-    scores: dict        # {dataset: {rate: mean score of 1}}, of the rates that have all seeds
+    scores: dict        # {dataset: {rate: mean score of 1, nan if a seed lacks it}}
 
     @property
     def rates(self):
-        """Return {dataset: its best rate}; of equally good ones the smaller."""
+        """Return {dataset: its best rate}, of those whose rates all have a score. Of equally good ones it is
+        the smaller."""
         return {dataset: max(sorted(scores), key=scores.get)
                 for dataset, scores in self.scores.items()
-                if scores}
+                if not any(map(math.isnan, scores.values()))}
 
     @property
     def mean(self):
-        """Return the mean score over datasets at their best rates; nan if one has no score."""
+        """Return the mean score over datasets at their best rates; nan if one lacks a score."""
         if not self.scores or len(self.rates) < len(self.scores):
             return math.nan
         return statistics.fmean(self.scores[dataset][rate] for dataset, rate in self.rates.items())
@@ -103,8 +104,8 @@ def rows_tried(evidence, models):
             {name: stated[model].get(name) for name in varied},
             mean_loss(evidence, model),
             {dataset: mean_scores(evidence, model, dataset)
-             for dataset in evidence.datasets
-             if (model, dataset) in evidence.study.tried})
+             for name, dataset in evidence.study.tried
+             if name == model})
         for model in models]
 
 
@@ -120,11 +121,14 @@ def mean_loss(evidence, model):
 
 
 def mean_scores(evidence, model, dataset):
-    """Return {rate of fine-tuning: mean score} of the rates that have all pretrainings and fine-tunings."""
+    """Return {rate of fine-tuning: mean score}, nan if it lacks a pretraining or a fine-tuning."""
     study = evidence.study
     pretrainings = 1 if model == 'untrained' else len(study.seeds)
+    of_rates = grouped(evidence.runs.get((model, dataset), ()), 'lr')
     scores = {}
-    for lr, runs in grouped(evidence.runs.get((model, dataset), ()), 'lr').items():
+    for lr in study.tried[model, dataset].lrs:
+        runs = of_rates.get(lr, ())
+        scores[lr] = math.nan
         if len(runs) == pretrainings * study.finetuning_seeds:
             if study.choose == 'loss':
                 values = [run.validation for run in runs]
@@ -146,15 +150,21 @@ def page(evidence, title):
     for arm, models in study.choices.items():
         rows = rows_tried(evidence, models)
         chosen = best(rows, study.choose)
+        at_edge = ''
         if chosen:
             beyond = edges(chosen, rows)
-            words = f'; at the edge, try more: {", ".join(beyond)}' if beyond else ''
-            lines.append(f'{arm}: {chosen.model}{rates_in_words(chosen)}{words}')
+            if beyond:
+                at_edge = f'; at the edge, try more: {", ".join(beyond)}'
+            lines.append(f'{arm}: {chosen.model}{rates_in_words(chosen)}{at_edge}')
+            lacking = ', '.join(dataset for dataset in chosen.scores if dataset not in chosen.rates)
+            if lacking:
+                evidence.problems.append(f'{arm}: no rate is chosen yet where {chosen.model} lacks runs: '
+                                         f'{lacking}')
         else:
             lacking = ', '.join(row.model for row in rows if math.isnan(merit(row, study.choose)))
             evidence.problems.append(f'{arm}: nothing is chosen yet: {lacking} lack runs of a seed')
         for row in rows:
-            choice = f'**chosen**{words}' if row is chosen else ''
+            choice = f'**chosen**{at_edge}' if row is chosen else ''
             table.append([arm, *cells(row, evidence.datasets), choice])
     heads = ['arm', 'row', 'settings', 'held-out loss', *evidence.datasets, 'mean', 'choice']
     seeds = ', '.join(map(str, study.seeds))
@@ -172,8 +182,9 @@ def cells(row, datasets):
     for dataset in datasets:
         texts = []
         for lr, score in sorted(row.scores.get(dataset, {}).items()):
-            text = f'{lr_text(lr)} {100 * score:.1f}'
-            texts.append(f'**{text}**' if lr == row.rates[dataset] else text)
+            if not math.isnan(score):
+                text = f'{lr_text(lr)} {100 * score:.1f}'
+                texts.append(f'**{text}**' if lr == row.rates.get(dataset) else text)
         scores.append(', '.join(texts))
     return [row.model, settings, loss, *scores, mean]
 

@@ -1,6 +1,7 @@
 """Studies: tables and their errors; what is missing, in which order, behind failures, kills, lost folders."""
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -511,10 +512,11 @@ def test_choices_by_hand():
     assert choices.best(rows, 'loss') is low
     assert choices.best(rows, 'held-out rows') is mid
     assert high.rates == {'words': 1e-3, 'search': 1e-3}    # of equally good ones the smaller
-    partial = tried('partial', {'lr': 8e-3}, 3.9, words={1e-3: 99}, search={})
+    partial = tried('partial', {'lr': 8e-3}, 3.9, words={1e-3: 99}, search={1e-3: 12, 2e-3: math.nan})
     assert choices.best([*rows, partial], 'loss') is partial
     assert choices.best([*rows, partial], 'held-out rows') is None
     assert choices.best([partial], 'held-out rows') is partial      # nobody else competes
+    assert partial.rates == {'words': 1e-3}
     assert choices.edges(low, rows) == ['lr 0.001', 'words at 1e-03']
     assert choices.edges(mid, rows) == ['words at 2e-03']     # of one rate none is at an edge
 
@@ -594,6 +596,32 @@ def test_a_study_chooses_on_rows_that_it_holds_out(choosing, runner):
     code, text, starts = runner.do()
     assert (code, starts) == (0, [])
     assert (choosing / 'report.md').read_bytes() == page
+
+
+def test_nothing_is_chosen_by_some_of_the_rates_or_tasks(choosing, runner):
+    """A rate is added, and its fine-tunings fail; then a task whose fine-tunings all fail."""
+    edit(choosing / 'config.py', '(1e-3, 2e-3)', '(1e-3,)')
+    code, text, _ = runner.do()
+    assert (code, 'CLM then MLM: clm-1, words at 1e-03' in text) == (0, True)
+    edit(choosing / 'config.py', '(1e-3,)', '(1e-3, 2e-3)')
+    runner.broken = 'clm-2-s8|mlm-1-s8'
+    code, text, _ = runner.do()
+    assert code == 1
+    assert 'CLM then MLM: nothing is chosen yet: clm-2 lack runs of a seed' in text
+    assert 'MLM: mlm-1\n' in text
+    assert 'MLM: no rate is chosen yet where mlm-1 lacks runs: words' in text
+    page = (choosing / 'report.md').read_text()
+    assert '| 1e-03 25.0 |' in page     # what there is, of clm-2, and none of it in bold
+
+    runner.broken = 'no such words'
+    assert runner.do()[0] == 0
+    table = (choosing / 'config.py').read_text()
+    task, = re.findall(r'tasks = \((.*),\)', table)
+    more = task.replace("'lrs'", "'dataset': 'more', 'lrs'")
+    edit(choosing / 'config.py', f'({task},)', f'({task}, {more})')
+    runner.broken = '--dataset=more'
+    code, text, _ = runner.do()
+    assert 'CLM then MLM: nothing is chosen yet: clm-1, clm-2 lack runs of a seed' in text
 
 
 def test_training_rows_that_are_not_there_yet_are_named_with_their_maker(choosing, runner):
