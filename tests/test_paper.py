@@ -77,6 +77,14 @@ def test_the_papers_figures_know_phases_that_are_run_through_again():
     assert results.place('cpt', about, None) is None
 
 
+def test_shares_have_a_colour_a_size_and_a_dash_a_length():
+    lines = [f'{size} CLM then MLM 40%, {steps} steps'
+             for size, steps in [('610M', '42,000'), ('610M', '12,000'), ('1B', '42,000')]]
+    (first, solid), (same, dashed), (other, also_solid) = map(results.styles_by_size(lines).get, lines)
+    assert first == same != other
+    assert (solid, dashed, also_solid) == ('-', '--', '-')
+
+
 def test_other_commands_of_the_paper_get_one_line():
     refused_line('figure is one of ratio', 'studies.paper.results', 'figure', 'pie')
     refused_line('the command is table', 'studies.paper.results')

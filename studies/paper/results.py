@@ -10,6 +10,7 @@ RESULTS is predictions/, a packed study such as studies/small, or a folder of th
 RESULTS/<model>/<TASK>/<dataset>/lr1e-04_sd0/results.json holds {"validation": {"score": 0.9, "scores_i":
 [..]}, "test": ...}; retrieval has its training set before the learning rate. It is only read."""
 import functools
+import itertools
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,8 +139,21 @@ def figure(cfg, name, problems):
                 line, x = point
                 points.append((panel, line + figures.suffix_of(model), x, *interval))
     scale = 'linear' if name in ('ratio', 'share', 'cpt') else 'log'
-    drawn = figures.curves(points, FIGURES[name], scale)
+    styles = None
+    if name == 'share':
+        styles = styles_by_size({line for _, line, *_ in points})
+    drawn = figures.curves(points, FIGURES[name], scale, styles=styles)
     print(figures.save_figure(drawn, Path(cfg.out, f'{name}.png')))
+
+
+def styles_by_size(lines):
+    """Return {line: (colour, dash)} where all lines have the same objectives, '610M CLM then MLM, 9 steps': a
+    colour a size, a dash a length."""
+    sizes = sorted({line.split()[0] for line in lines})
+    lengths = sorted({line.rpartition(', ')[2] for line in lines}, reverse=True)
+    colours = dict(zip(sizes, itertools.cycle(figures.OF_FURTHER_RUNS)))
+    dashes = dict(zip(lengths, itertools.cycle(('-', '--', ':', '-.'))))
+    return {line: (colours[line.split()[0]], dashes[line.rpartition(', ')[2]]) for line in lines}
 
 
 def place(name, about, lr):
