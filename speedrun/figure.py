@@ -13,7 +13,7 @@ from studies.figures import write_figure
 
 # {arm: row}
 RACED = {'MLM, AdamW': 'mlm', 'MLM, Muon': 'muon-mlm', 'CLM then MLM, AdamW': 'clm25-mlm',
-         'CLM then MLM, Muon': 'muon-clm25-mlm', 'the record, Muon': 'quick-900'}
+         'CLM then MLM, Muon': 'muon-clm25-mlm', 'the record, Muon': 'counts-750'}
 
 
 def race(ax, losses):

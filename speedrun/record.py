@@ -1,6 +1,8 @@
-# The record of steps, and where a full run begins. configs/try.py has the same settings in 350 steps.
+# The record of steps, and where a full run begins. configs/try.py has most of its settings, and begins with
+# CLM and random embeddings instead.
 base = "../configs/try.py"
 name = "speedrun"
 row = ""
-phases = (("clm", 360), ("mlm", 540))
+embedding_init = "counts"
+phases = (("mlm", 750),)
 val_every = 300
