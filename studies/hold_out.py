@@ -18,8 +18,7 @@ TUNING = '_tuning'      # ends the name of a task that is made
 
 
 def read_rows(path):
-    rows = json_objects(path)
-    return rows
+    return json_objects(path)
 
 
 def write_text(path, text):
@@ -57,6 +56,8 @@ def hold_out(folder, made_by=''):
         advice = f'; first run: {made_by}' if made_by else ''
         raise ValueError(f'{path}: is not there, so no third of its rows can be held out{advice}')
     rows = read_rows(path)
+    if len(rows) < 4:
+        raise ValueError(f'{path}: has {len(rows)} rows, too few for three splits')
     cut = len(rows) * 2 // 3
     made = tuning_folder(folder)
     with locked(made, wait=True):

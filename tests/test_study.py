@@ -491,6 +491,8 @@ def test_rows_that_rates_are_chosen_on_are_held_out(tmp_path):
     assert len(loaded['train']) == 20
     assert len(found) == 6
     assert not trained & found
+    (tmp_path / 'sc/train.jsonl').write_text(json_lines(rows[:3]))
+    refused('has 3 rows, too few for three splits', hold_out.hold_out, tmp_path / 'sc')
 
 
 # ---------------------------------------------------------------------------
