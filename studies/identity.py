@@ -84,6 +84,8 @@ def identity(states, ids, documents):
     places = np.unique(np.stack([ids, documents]), axis=1)      # each token once a document
     tokens, num_documents = np.unique(places[0], return_counts=True)
     counted = np.isin(ids, tokens[num_documents >= 2])
+    if not counted.any():
+        raise ValueError('no token was drawn from two documents: give more --states')
     cosines = states[counted] @ states.T
     cosines[documents[counted][:, None] == documents] = -np.inf
     nearest = cosines.argmax(1)

@@ -22,6 +22,7 @@ def test_identity_by_hand():
     # now the 9 is nearer to both sevens of document 1 than the 7 of document 0 is
     states[4] = 0.5, np.sqrt(0.75)
     assert identity.identity(states, ids, documents) == (approx(1 / 3), 3)
+    refused('no token was drawn from two documents', identity.identity, states, ids, np.zeros(5, int))
 
 
 def test_identity_is_that_of_nearest_neighbours_in_the_other_documents():
