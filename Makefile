@@ -24,6 +24,7 @@ demo: $(READY)
 	$(RUN) evaluate.py table --split=both --datasets=docs_ir,docs_tc \
 		--models=BM25,word-lookup,mlm-1800,clm25-mlm-1800
 	$(RUN) evaluate.py compare mlm-1800 clm25-mlm-1800 --split=both
+	$(RUN) evaluate.py losses out/mlm-1800-s6 out/clm25-mlm-1800-s6
 	$(RUN) fill_mask.py out/mlm-1800-s6 out/clm25-mlm-1800-s6 $(TEXT)
 	$(RUN) studies/beside.py studies/small mlm-1800 clm25-mlm-1800
 

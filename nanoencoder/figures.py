@@ -269,8 +269,10 @@ def curves(points, label, scale, score='score, %', styles=None):
         x, mean, low, high = np.array(sorted(values)).T
         # rounding may put the mean of an interval without width a little outside of it
         lengths = np.maximum([mean - low, high - mean], 0)
+        is_long = len(x) > 20   # as the training loss: thin, with few markers
         handles[line] = axes[panel].errorbar(
-            x, mean, lengths, color=colour, fmt=markers[line] + dash, markersize=6,
+            x, mean, lengths, color=colour, fmt=markers[line] + dash,
+            markersize=4 if is_long else 6, linewidth=1 if is_long else 1.5,
             markevery=math.ceil(len(x) / 20), capsize=2 if lengths.any() else 0)
     if scale == 'log':
         label += ', log scale'
