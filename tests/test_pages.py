@@ -61,7 +61,7 @@ OTHERS = {
     'examples/decoder_out.py': None,
     'bench/bench.py': None,
 }
-TRAINERS = ('pretrain.py', 'examples/continue_encoder.py', 'examples/whole_words.py')   # they write out/<name>
+TRAINERS = ('pretrain.py', 'examples/continue_encoder.py', 'examples/whole_words.py')  # they write out/<name>
 # of files that pages name
 FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
