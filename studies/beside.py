@@ -40,6 +40,12 @@ def earlier_in_words(values, number):
     return f' ({count} earlier seeds: {mean}; a new seed should fall between {low} and {high})'
 
 
+def fine_tunings(runs, datasets):
+    """Return how many fine-tunings of one pretraining there are on these datasets: their seeds are 10 s + k, where
+    s is the pretraining's."""
+    return len({run.seed % 10 for run in runs if run.dataset in datasets})
+
+
 def print_points(models, cells, earlier, datasets):
     """Print the difference of two models, the second minus the first, in the mean of datasets.
 
@@ -79,9 +85,10 @@ def main():
     cells = {key: evaluate.make_cell(runs, scoring)
              for key, runs in evaluate.grouped(own, 'model', 'dataset').items()}
 
-    # of each earlier seed so many fine-tunings count as you have; a study's seeds are 10 s + k
-    count = len({run.seed % 10 for run in own})
-    study, _ = load([folder, f'--finetuning_seeds={count}'])
+    # of each earlier seed so many fine-tunings count as you have on the study's datasets
+    study, _ = load([folder])
+    count = fine_tunings(own, {dataset for _, dataset in study.tried})
+    study, _ = load([folder, f'--finetuning_seeds={count or 1}'])
     earlier = Evidence(study)
     datasets = [name for name in earlier.datasets if (first, name) in cells and (second, name) in cells]
     if not datasets:

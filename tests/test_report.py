@@ -17,7 +17,7 @@ import recompute
 from answers import write
 from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import json_lines, read_json, sha256, write_json
-from studies import figures, report
+from studies import beside, figures, report
 from studies.study import Contrast, load
 
 
@@ -490,3 +490,9 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     own_run(tmp_path, 'new', 9)     # which the study has not
     result = run_script('studies.beside', toy, 'mlm-1', 'new', *words[:1], f'--out={tmp_path}/out')
     assert result.stderr.endswith('out/new: no pretraining there, whose held-out loss could be told\n')
+
+
+def test_as_many_fine_tunings_of_earlier_seeds_count_as_were_made_on_the_studys_datasets():
+    runs = [SimpleNamespace(seed=seed, dataset=dataset)
+            for seed, dataset in ((70, 'docs_tc'), (70, 'docs_ir'), (0, 'reviews'), (1, 'reviews'))]
+    assert beside.fine_tunings(runs, {'docs_tc', 'docs_ir'}) == 1
