@@ -41,8 +41,8 @@ def earlier_in_words(values, number):
 
 
 def fine_tunings(runs, datasets):
-    """Return how many fine-tunings of one pretraining there are on these datasets: their seeds are 10 s + k, where
-    s is the pretraining's."""
+    """Return how many fine-tunings of one pretraining there are on these datasets: their seeds are 10 s + k,
+    where s is the pretraining's."""
     return len({run.seed % 10 for run in runs if run.dataset in datasets})
 
 
