@@ -7,7 +7,8 @@ import pytest
 
 import pretrain
 from conftest import log_lines, write_log
-from data import Corpus
+from data import OBJECTIVES, Corpus
+from examples.whole_words import WHOLE_WORDS
 from nanoencoder import figures
 from nanoencoder.pretraining import plateau
 from nanoencoder.pretraining.losses import print_losses
@@ -51,6 +52,13 @@ def test_a_run_that_leaves_in_time_says_nothing():
         assert not said(Plateau(6.4), lines_of(*losses))
     assert not said(Plateau(6.4), lines_of(*[6.4] * 300, phase='clm'))
     assert not said(Plateau(None), lines_of(*[6.4] * 300))
+
+
+def test_an_objective_that_a_script_adds_has_a_plateau_too(monkeypatch):
+    near = lines_of(*[6.45] * 300, phase='whole_words')
+    assert not said(Plateau(6.4), near)     # a checkout that does not know it
+    monkeypatch.setitem(OBJECTIVES, 'whole_words', WHOLE_WORDS)
+    assert [*said(Plateau(6.4), near)] == [200]
 
 
 def test_a_held_out_loss_counts_where_training_texts_are_harder():

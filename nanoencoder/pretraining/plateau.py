@@ -9,8 +9,13 @@ WINDOW = 50     # steps: training losses are means of so many
 NEAR = 0.1      # nats above or below the loss of the tokens' frequencies
 LEFT = 0.3      # nats below it
 LONG = 200      # steps of MLM, after which a run that is still near says so
-# MDLM's losses scatter too much, for they are divided by ratios that may be small
-MASKED = [name for name, objective in OBJECTIVES.items() if objective.uses_ratio and not objective.causal]
+
+
+def masked_objectives():
+    """Return the names of the objectives that fill masks, with those that a script such as
+    examples/whole_words.py has added by now. MDLM is left out: its losses scatter too much, for they are
+    divided by ratios that may be small."""
+    return [name for name, objective in OBJECTIVES.items() if objective.uses_ratio and not objective.causal]
 
 
 class Plateau:
@@ -28,7 +33,7 @@ class Plateau:
     def follow(self, line):
         """Take the next line of the log. Returns what is to be said of it, or ''. After LONG steps it is said
         that the run is on its plateau, once; and later that it has left it, once."""
-        if self.left or self.frequencies is None or line['phase'] not in MASKED:
+        if self.left or self.frequencies is None or line['phase'] not in masked_objectives():
             return ''
         self.losses.append(line['loss'])
         self.total += line['loss']
@@ -70,7 +75,7 @@ def followed(config, lines):
 def print_guesses(run, cfg, frequencies):
     """Print, of a run that learns to fill masks, the loss of two guesses that know nothing of a token's
     neighbours."""
-    if frequencies is None or not dict(cfg.phases).keys() & MASKED:
+    if frequencies is None or not dict(cfg.phases).keys() & masked_objectives():
         return
     size = cfg.counted_sizes.vocab_size
     print(f'{run}: held-out MLM loss of a uniform guess among {size:,} tokens: {math.log(size):.2f} nats; '
