@@ -63,7 +63,8 @@ def test_flops_until_a_step():
         'gains and biases: 61,056 parameters, lr 0.0005, weight decay 0\n',
         'matrices of the layers: 460,062,720 parameters, lr 0.0005, weight decay 0.1\n',
         '2,359,296 a step', '99,090,432,000 in all', '6 a process, 6 at once',
-        f'{42_000 * STEP:.3g} FLOP; a token', f'{42_000 * STEP / 989e12 / 0.4 / 3600 / 192:.1f} on 192 H100',
+        f'{42_000 * STEP:.3g} FLOP; a token',
+        f'{42_000 * STEP / 989e12 / 0.4 / 3600 / 192:.1f} hours on 192 H100',
         '11.26 GiB of each GPU', '0.06 GiB (fsdp)', '9.07 GB a checkpoint, at most ']),
     # FSDP keeps whole gradients where a step has several micro-batches
     ({}, 8, ['4.22 GiB (fsdp)']),
@@ -83,6 +84,12 @@ def test_dry_run_counts_the_paper(capsys, tmp_path, monkeypatch, changes, world_
     out = capsys.readouterr().out
     for part in parts:
         assert part in out
+
+
+@pytest.mark.parametrize('seconds, words', [
+    (0.04, 'under 1 s'), (59, '59 s'), (90, '2 min'), (5_400, '1.5 hours')])
+def test_a_short_time_is_no_time_of_zero_hours(seconds, words):
+    assert cost.times(989e12 * 0.4 * 8 * seconds, 8).startswith(f'{words} on 8 H100, ')
 
 
 @pytest.mark.parametrize('name, peak', [

@@ -26,7 +26,7 @@ PEAKS = {  # FLOP/s in bf16 without sparsity, by torch's names of GPUs; NVIDIA's
     'NVIDIA L40S': 362e12,
     'NVIDIA GeForce RTX 4090': 165e12,
 }
-GPUS = {    # for which --dry_run counts hours
+GPUS = {    # for which --dry_run says how long
     'H100': 'NVIDIA H100 80GB HBM3',
     'A100': 'NVIDIA A100-SXM4-80GB',
     'RTX 4090': 'NVIDIA GeForce RTX 4090',
@@ -124,13 +124,24 @@ def summary(cfg, step, weights):
     return facts
 
 
-def hours(flops, world_size):
-    """Say how many hours so many operations take on so many of each GPU."""
+def times(flops, world_size):
+    """Say how long so many operations take on so many of each GPU."""
     parts = []
     for gpu, name in GPUS.items():
         seconds = flops / (PEAKS[name] * UTILISATION) / world_size
-        parts.append(f'{seconds / 3600:,.1f} on {world_size} {gpu}')
+        parts.append(f'{time_in_words(seconds)} on {world_size} {gpu}')
     return ', '.join(parts)
+
+
+def time_in_words(seconds):
+    """Write a time in hours, or where it is short in minutes or seconds."""
+    if seconds < 1:
+        return 'under 1 s'
+    if seconds < 60:
+        return f'{seconds:.0f} s'
+    if seconds < 3600:
+        return f'{seconds / 60:.0f} min'
+    return f'{seconds / 3600:,.1f} hours'
 
 
 def is_missing(parent):
@@ -196,7 +207,7 @@ optimizer   {optimizer}
 tokens      {step_tokens:,} a step, {step_tokens * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {corpus}
 operations  {flops:.3g} FLOP{after}; a token {per_token}
-hours       {hours(flops, world_size)}: at {UTILISATION:.0%} of their peaks
+time        {times(flops, world_size)}: at {UTILISATION:.0%} of their peaks
 attention   on CUDA: {attention}
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
 memory      {held / 2 ** 30:.2f} GiB of each GPU for weights, gradients and {cfg.optimizer}'s moments (ddp)
