@@ -1,5 +1,5 @@
 # MLM's plateau at 116 M parameters: 600 steps of 32,768 tokens, which take an H200 a minute, and half a
-# minute to begin. studies/plateau_120m has the arms, docs/optimiser.md what came out.
+# minute to begin. studies/plateau_120m has the arms, and what came out.
 name = "plateau_120m"
 corpus = "corpora/novels"
 phases = (("mlm", 600),)

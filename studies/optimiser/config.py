@@ -1,7 +1,7 @@
 # Objective or optimizer? {AdamW, Muon} x {CLM, MLM, CLM then MLM}: 0.9 M parameters, 1.8, 3.7 and 14.7 M
 # tokens of novels (at most 0.6 passes), six seeds. Each arm has the learning rates that
 # studies/optimiser_tuning found. Rows, contrasts and rules were committed before the first of these runs;
-# half an hour later one row and its contrast went, before it ran (docs/optimiser.md). It wants the texts
+# half an hour later one row and its contrast went, before it ran (README.md). It wants the texts
 # of studies/novels, and in texts/ewt_pos the tags of Universal Dependencies.
 title = "the paper's claims, judged at this size"
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
