@@ -35,6 +35,7 @@ from studies import beside, run, study
 from studies.paper import results
 
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+OF_STUDIES = sorted((ROOT / 'studies').glob('*/README.md'))
 PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'data.py': prepare,
     'pretrain.py': pretrain,
@@ -56,10 +57,12 @@ OTHERS = {
     'studies/report.py': None,
     'studies/losses.py': None,
     'studies/layers.py': None,
+    'studies/waits.py': None,
     'fill_mask.py': None,
     'examples/merge.py': None,
     'examples/decoder_out.py': None,
     'bench/bench.py': None,
+    'bench/gpu.py': None,
 }
 TRAINERS = ('pretrain.py', 'examples/continue_encoder.py', 'examples/whole_words.py')  # they write out/<name>
 # of files that pages name
@@ -92,7 +95,7 @@ def copied_files():
     return copies
 
 
-COMMANDS = commands_of(PAGES)
+COMMANDS = commands_of(PAGES + OF_STUDIES)
 COPIES = copied_files()
 
 
@@ -233,7 +236,8 @@ def test_readme_links_each_page(page):
     assert page == README or f'({page.relative_to(ROOT)}' in README.read_text()
 
 
-@each_page
+@pytest.mark.parametrize('page', [*PAGES, *OF_STUDIES, ROOT / 'CONTRIBUTING.md'],
+                         ids=lambda page: page.parent.name + page.name)
 def test_what_a_page_links_is_there(page):
     for target, anchor in re.findall(r'\]\(([^)#]*)#?([^)]*)\)', page.read_text()):
         if not target.startswith('https://'):
