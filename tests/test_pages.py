@@ -58,6 +58,7 @@ OTHERS = {
     'studies/losses.py': None,
     'studies/layers.py': None,
     'studies/waits.py': None,
+    'studies/identity.py': None,
     'fill_mask.py': None,
     'examples/merge.py': None,
     'examples/decoder_out.py': None,
@@ -76,8 +77,8 @@ OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes
 def lines_of(page):
     """[(line, whether it is a shell command)] of a page, each command in one line."""
     text = re.sub(r' *\\\n *', ' ', page.read_text())
-    begin = re.compile(r'    (\.venv/bin/|make |sed |git |cp |srun )')
-    return [(line.strip(), bool(begin.match(line))) for line in text.splitlines()]
+    begin = re.compile(r'    (\$ )?(\.venv/bin/|make |sed |git |cp |srun )')
+    return [(line.strip().removeprefix('$ '), bool(begin.match(line))) for line in text.splitlines()]
 
 
 def commands_of(pages):
