@@ -84,7 +84,7 @@ MEASURED = 128                  # held-out rows, the first ones, of which the ro
 # nats by which all other held-out rows are harder: two seeds of quick-900, of 5.118 and 5.122, have 0.025
 # and 0.018 less there
 HARDER = -0.02
-# what no replay shows, and whoever reads the commit can see; README.md says more of each
+# what no replay shows, and whoever reads the commit can see; referee.md says more of each
 UNSEEN = (
     'work that torch does not count: in NumPy, in threads and processes, in an optimizer\'s step',
     'what a loss learns from: weights of positions, targets of other positions, a second loss in one pass',
