@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencoder is
 
-from nanoencoder.figures import save_figure
+from nanoencoder.figures import COLOURS, save_figure
 from nanoencoder.settings import run_main
 
 STUDIES = Path(__file__).parent
@@ -67,21 +67,24 @@ def draw(axes):
     labels = {}     # {y: label}
     for group, rows in GROUPS.items():
         axes.text(41, y, group, fontsize=9, fontweight='bold', va='center')
-        for label, row in rows.items():
+        for label, (study, row, clm_steps) in rows.items():
             y += 1
-            ended, stayed = steps_on_plateau(*row)
-            axes.plot(ended, [y] * len(ended), 'o', color='tab:blue', alpha=0.7)
-            axes.plot(stayed, [y] * len(stayed), '>', color='tab:red', fillstyle='none', markersize=8)
+            ended, stayed = steps_on_plateau(study, row, clm_steps)
+            colour = COLOURS['clm', 'mlm'] if clm_steps else COLOURS['mlm',]
+            axes.plot(ended, [y] * len(ended), 'o', color=colour, alpha=0.7)
+            axes.plot(stayed, [y] * len(stayed), '>', color=colour, fillstyle='none', markersize=8)
             labels[y] = label
         y += 1.5
-    axes.plot([], [], 'o', color='tab:blue', label='the plateau ends, a seed each')
-    axes.plot([], [], '>', color='tab:red', fillstyle='none', label='the run ends on its plateau')
+    axes.plot([], [], 'o', color=COLOURS['mlm',], label='MLM: the plateau ends, a seed each')
+    axes.plot([], [], '>', color=COLOURS['mlm',], fillstyle='none', label='MLM: the run ends on its plateau')
+    axes.plot([], [], 'o', color=COLOURS['clm', 'mlm'], label='CLM then MLM: the plateau ends')
     axes.set(xscale='log', xlim=(40, 2_200), ylim=(y, -1), yticks=[*labels], yticklabels=labels.values(),
-             xlabel='steps of MLM (logarithmic scale)')
+             xlabel='steps of MLM, log scale')
     ticks = [50, 100, 200, 400, 800, 1_600]
     axes.set_xticks(ticks, [f'{tick:,}' for tick in ticks])
     axes.minorticks_off()
     axes.grid(axis='x', alpha=0.3)
+    axes.spines[['top', 'right']].set_visible(False)
     axes.legend(loc='lower right', fontsize=9)
 
 
