@@ -815,9 +815,70 @@ def stuck_waits():
     for names, row in rows.items():
         ended, stayed = steps_on_plateau(*row)
         assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
-        steps = f'{min(ended):,} to {max(ended):,}' if len(ended) > 1 else f'{ended[0]:,}'
-        lines.append([*names, f'{len(ended)}', steps])
+        lines.append([*names, f'{len(ended)}', least_to_most(ended)])
     return table(['encoder', 'recipe', 'seeds', 'the plateau ends after so many steps of MLM'], lines)
+
+
+def least_to_most(steps):
+    if not steps:
+        return '-'
+    if len(steps) == 1:
+        return f'{steps[0]:,}'
+    return f'{min(steps):,} to {max(steps):,}'
+
+
+@table_of
+def stuck_settings():
+    """Two seeds of each setting. A run that has not left after its 1,800 steps has stayed."""
+    settings = {    # {words: rows of studies}
+        'the defaults, and a learning rate of 3e-3': ['plateau/plain'],
+        'learning rate 7.5e-4 or 1.5e-3': ['plateau/rate-7.5e-4', 'optimiser_tuning/mlm-1.5e-3'],
+        'learning rate 6e-3': ['optimiser_tuning/mlm-6e-3'],
+        '`beta2` 0.8 or 0.9 (0.95 is our default)': ['plateau/beta2-0.8', 'plateau/beta2-0.9'],
+        '`beta2` 0.99': ['plateau/beta2-0.99'],
+        '`beta2` 0.999': ['plateau/beta2-0.999'],
+        '`beta2` 0.5': ['plateau/beta2-0.5'],
+        '`eps` 1e-8 (1e-5 is our default)': ['plateau/eps-1e-8'],
+        '`eps` 1e-4': ['plateau/eps-1e-4'],
+        '`eps` 1e-3': ['plateau/eps-1e-3'],
+        'warm-up of 10 or 600 steps (100 is our default)': ['plateau/warmup-10', 'plateau/warmup-600'],
+        'initial weights with a standard deviation of 0.06 or 0.1 (0.02 is our default)':
+            ['plateau/initializer-0.06', 'plateau/initializer-0.1'],
+        'an output head of its own': ['plateau/untied'],
+    }
+    lines = []
+    for words, rows in settings.items():
+        ended = []
+        stayed = []
+        for row in rows:
+            of_row = steps_on_plateau(*row.split('/'), 0)
+            ended += of_row[0]
+            stayed += of_row[1]
+        assert {*stayed} <= {1_800}, f'{rows}: the page says that runs have 1,800 steps'
+        of_all = f'{len(stayed)} of {len(ended) + len(stayed)}'
+        lines.append([words, least_to_most(ended), of_all if stayed else '-'])
+    return table(['setting of AdamW', 'the plateau ends after so many steps', 'runs that stay on it'], lines)
+
+
+@table_of
+def stuck_sooner():
+    """The runs with two rates on the embedded texts, of 2026-11-26, were not kept."""
+    def ends(study, row, clm_steps=0):
+        ended, stayed = steps_on_plateau(study, row, clm_steps)
+        assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
+        return least_to_most(ended)
+    alone = ends('optimiser', 'mlm-1800')
+    lines = [
+        ['450 steps of CLM first', ends('optimiser', 'clm25-mlm-1800', 450), alone, 'novels, six seeds'],
+        ['Muon in place of AdamW', ends('optimiser', 'muon-mlm-1800'), alone, 'novels, six seeds'],
+        ['both', ends('optimiser', 'muon-clm25-mlm-1800', 450), alone, 'novels, six seeds'],
+        ["a second learning rate for the layers' matrices", '566 to 647',
+         ends('optimiser_embedded', 'mlm-1800'),
+         'the embedded texts, three seeds; rates chosen on one of them'],
+        ['the same', ends('targets', 'two-mlm'), ends('targets', 'one-mlm'),
+         'novels, six seeds: no sooner'],
+    ]
+    return table(['what', 'steps of MLM with it', 'without it', 'where'], lines)
 
 
 def main():
