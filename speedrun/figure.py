@@ -24,7 +24,7 @@ def race(ax, losses):
         ax.plot(lines['step'], lines['val_mlm_loss'], f'o{dash}', color=colour, markersize=3,
                 label=f'{arm}: {row}')
     ax.axhline(TARGET, color='0.4', linewidth=1, label=f'target: {TARGET} nats')
-    ax.set(xlabel='steps', ylabel='nats a masked token')
+    ax.set(xlabel='steps', ylabel='held-out MLM loss, nats')
 
 
 def main():

@@ -584,7 +584,7 @@ def ladder_panel(evidence, name):
         else:
             lines[arm] = line
     if name == MLM_LOSS:
-        return figures.Panel(name, 'nats a masked token', lines, floors)
+        return figures.Panel(name, 'held-out MLM loss, nats', lines, floors)
 
     for (model, dataset), runs in sorted(evidence.runs.items()):
         if dataset == name and (model == 'untrained' or runs[0].method == 'baseline'):
