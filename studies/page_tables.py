@@ -202,9 +202,9 @@ def paper_steps():
 SMALL_CLAIMS = {    # {contrast: (what the paper says, what the points are of)}
     'early': ('Early in training CLM is ahead of MLM.',
               'CLM minus MLM after 1.8 M tokens, mean of three tasks'),
-    'both': ('CLM, then MLM, is at least as good as MLM.',
+    'both': ('In one training, CLM first and then MLM is at least as good as MLM alone.',
              'CLM then MLM minus MLM, mean of four lengths and three tasks'),
-    'continued': ('Continuing a CLM model with MLM beats continuing an MLM model.',
+    'continued': ('Training a finished CLM model on with MLM beats training a finished MLM model on.',
                   'MLM after CLM minus MLM after MLM, mean of three tasks'),
     'end': ('In the end MLM is ahead of CLM.',
             'MLM minus CLM after 14.7 M tokens, pairs of sentences'),
@@ -213,7 +213,8 @@ SMALL_CLAIMS = {    # {contrast: (what the paper says, what the points are of)}
     'ratio': ('Retrieval likes higher masking ratios.',
               '50 % of masks minus 20 %, retrieval'),
     'rate': ('CLM minds the learning rate of fine-tuning less.',
-             'what MLM loses at a wrong rate minus what CLM loses, code words and retrieval'),
+             "how far a wrong rate lowers MLM's score, minus how far it lowers CLM's (below 0: CLM minds "
+             'more), code words and retrieval'),
 }
 SMALL_TASKS = {
     'docs_tc': '`docs_tc`, code words',
@@ -233,12 +234,12 @@ def small_demo():
     rows = [
         ['tagging code words: points by which CLM then MLM is ahead of MLM',
          '{:+.0f} to {:+.0f}'.format(*leads),
-         '{:+.1f} on average; 95 of 100 new ones between {:+.1f} and {:+.1f}'.format(lead, *leads)],
+         'mean {:+.1f}; a new seed falls between {:+.1f} and {:+.1f} (95 %)'.format(lead, *leads)],
         ['held-out MLM loss of CLM then MLM, in nats',
          '{:.1f} to {:.1f}'.format(*range_of_loss),
-         '{:.2f} on average; 95 of 100 new ones between {:.2f} and {:.2f}'.format(loss, *range_of_loss)],
+         'mean {:.2f}; a new seed falls between {:.2f} and {:.2f} (95 %)'.format(loss, *range_of_loss)],
     ]
-    return table(['what it ends with', 'yours, one seed', 'six earlier seeds, each fine-tuned once'], rows)
+    return table(['what it ends with', 'yours, one seed', 'what six earlier seeds gave'], rows)
 
 
 @table_of
@@ -874,9 +875,9 @@ def stuck_sooner():
         ['both', ends('optimiser', 'muon-clm25-mlm-1800', 450), alone, 'novels, six seeds'],
         ["a second learning rate for the layers' matrices", '566 to 647',
          ends('optimiser_embedded', 'mlm-1800'),
-         'the embedded texts, three seeds; rates chosen on one of them'],
+         'the embedded texts, three seeds, of which one had chosen the rates'],
         ['the same', ends('targets', 'two-mlm'), ends('targets', 'one-mlm'),
-         'novels, six seeds: no sooner'],
+         'novels, six seeds, both tuned (one rate: with `beta2` 0.8): no sooner'],
     ]
     return table(['what', 'steps of MLM with it', 'without it', 'where'], lines)
 
