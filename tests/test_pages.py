@@ -58,6 +58,7 @@ OTHERS = {
     'studies/losses.py': None,
     'studies/layers.py': None,
     'studies/waits.py': None,
+    'studies/page_tables.py': None,
     'studies/identity.py': None,
     'fill_mask.py': None,
     'examples/merge.py': None,
@@ -69,9 +70,9 @@ TRAINERS = ('pretrain.py', 'examples/continue_encoder.py', 'examples/whole_words
 # of files that pages name
 FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
-# of torchrun, bench.py and uv
+# of torchrun, bench.py, uv and page_tables.py
 OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend',
-                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude'}
+                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude', 'check'}
 
 
 def lines_of(page):
