@@ -22,7 +22,7 @@ import finetune
 import minimal_pairs
 import pretrain
 from conftest import ROOT, ROWS, assert_near, log_lines, ran, replace, run_script
-from examples import baselines, continue_encoder, embedded_docs, whole_words, wordnet
+from examples import baselines, continue_encoder, embedded_docs, page as browser_page, whole_words, wordnet
 from nanoencoder import files, metrics, optimizers, prepare, tasks
 from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
 from nanoencoder.pretraining import cost
@@ -63,6 +63,7 @@ OTHERS = {
     'fill_mask.py': None,
     'examples/merge.py': None,
     'examples/decoder_out.py': None,
+    'examples/page.py': browser_page.Settings,
     'bench/bench.py': None,
     'bench/gpu.py': None,
 }
