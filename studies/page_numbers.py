@@ -121,13 +121,21 @@ def judged(study, contrast):
     """Return a column for by_task: the points of a report's contrast, with its verdict if it has one on these
     datasets."""
     def cell(*datasets):
-        if len(datasets) > 1:
+        if {*datasets} == {*evidence_of(study).study.contrasts[contrast]['datasets']}:
             return with_verdict(study, contrast)
+        if len(datasets) > 1:
+            return points_over_seeds(study, contrast, *datasets)
         dataset, = datasets
         if f'{contrast}, {dataset}' in verdicts(study):     # a contrast of its own
             return with_verdict(study, f'{contrast}, {dataset}')
         return points_by_task(study, contrast)[dataset]
     return cell
+
+
+def points_over_seeds(study, contrast, *datasets):
+    """Write the points of a contrast on datasets that the report does not judge together: over seeds alone."""
+    weights = evidence_of(study).study.contrasts[contrast]['weights']
+    return points(sum(weight * scores(f'{study}/{model}', *datasets) for model, weight in weights.items()))
 
 
 def points_by_task(study, contrast):

@@ -104,3 +104,14 @@ def test_where_a_loss_crosses_a_bound(monkeypatch):
     lines = [{'step': '100', 'val_mlm_loss': '7'}, {'step': '300', 'val_mlm_loss': '5'}]
     monkeypatch.setattr(page_numbers, 'losses', lambda study: {('mlm', 0): lines})
     assert page_numbers.first_below('small/mlm', 6.5) == approx([150])
+
+
+def test_a_contrast_on_some_of_its_tasks_is_over_seeds_alone():
+    """The report judges 'interaction' on three tasks: on two its points are computed from scores."""
+    cell = page_numbers.judged('optimiser_embedded', 'interaction')
+    assert cell('docs_tc', 'wn_sc', 'docs_ir').endswith('cannot tell')
+    leads = [page_numbers.scores(f'optimiser_embedded/{optimizer}{arm}', 'docs_tc', 'docs_ir')
+             for optimizer in ('', 'muon-') for arm in ('clm25-mlm-1800', 'mlm-1800')]
+    differences = leads[0] - leads[1] - (leads[2] - leads[3])
+    low, high = scipy.stats.t.interval(0.95, 2, differences.mean(), scipy.stats.sem(differences))
+    assert cell('docs_tc', 'docs_ir') == f'{differences.mean():+.1f} [{low:+.1f}, {high:+.1f}]'
