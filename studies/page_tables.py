@@ -408,6 +408,8 @@ def optimiser_leads():
 def share_in_words(part, lead):
     if seeds_half([lead.tolist()]) > lead.mean():
         return 'nothing to divide: no lead is shown'
+    if part.mean() > lead.mean():
+        return f'{part.mean():+.1f} of {lead.mean():+.1f}'
     return '{:.0f} % [{:.0f}, {:.0f}]'.format(*(100 * bound for bound in share(part, lead)))
 
 
@@ -646,7 +648,7 @@ def targets_shares():
     def gone(*datasets):
         lead = ahead('targets/two-clm', 'targets/two-mlm', *datasets)
         return share_in_words(ahead('targets/two-clm', 'targets/two-clm40', *datasets), lead)
-    return by_task('task', {"share of CLM's lead that goes with the targets": gone})
+    return by_task('task', {'share of CLM minus MLM that goes with the targets': gone})
 
 
 @table_of
