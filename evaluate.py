@@ -75,7 +75,6 @@ questions, and mean squared errors are no percentages."""
 
 COMPARED = """\
 [95 %]: over test instances and seeds; seeds alone: on these n instances. p is two-sided."""
-FEW_SEEDS = 4   # a verdict takes four: docs/protocols.md
 CONSTANT = '0 whatever is drawn: it predicts the same for every instance, or nothing that is right'
 sha256_once = functools.cache(sha256)       # of a file that may change while a command runs
 
@@ -1027,12 +1026,11 @@ def notes_of(a, b, result):
     seeds = [*result.by_seed]
     if seeds and any(cell.is_trained and cell.scores.keys() != {*seeds} for cell in (a, b)):
         yield f'the difference is of seeds {str(seeds)[1:-1]}, which both have'
-    fewest = min((len(cell.scores) for cell in (a, b) if not cell.is_seedless), default=FEW_SEEDS)
-    allows = 'allow' if result.seeds_low < 0 < result.seeds_high else 'exclude'
-    if 1 < fewest < FEW_SEEDS:
-        yield f'{fewest} seeds alone {allows} 0; with fewer than {FEW_SEEDS} go by them, and not by p'
-    elif allows == 'allow' and result.p < 0.05:
+    p = math.nan if result.p is None else result.p     # nan, of p or of the seeds, is on neither side
+    if result.seeds_low < 0 < result.seeds_high and p < 0.05:
         yield 'the seeds alone allow 0, but p decides: it counts instances and seeds together'
+    if (result.seeds_low > 0 or result.seeds_high < 0) and p >= 0.05:
+        yield 'the seeds alone exclude 0, but p decides: with other instances the sign may turn'
     before = a.runs[0].settings
     after = b.runs[0].settings
     for name in sorted(before.keys() & after.keys() - {'lr', 'seed'}):

@@ -684,11 +684,11 @@ def test_one_answer_to_everything_is_said_to_be_that(tmp_path):
 
 
 @pytest.mark.parametrize('seeds, p, low, words', [
-    (3, 0.02, -20.4, '3 seeds alone allow 0; with fewer than 4 go by them'),
-    (3, 0.02, 1.0, '3 seeds alone exclude 0; with fewer than 4 go by them'),
-    (4, 0.02, -20.4, 'the seeds alone allow 0, but p decides'),
-    (4, 0.2, -20.4, ''),
+    (3, 0.02, -20.4, 'the seeds alone allow 0, but p decides'),
+    (3, 0.2, 1.0, 'the seeds alone exclude 0, but p decides'),
+    (3, 0.2, -20.4, ''),
     (4, 0.02, 1.0, ''),
+    (1, None, 1.0, ''),
     (1, None, math.nan, '')])
 def test_where_p_and_the_seeds_disagree_it_is_said_which_decides(seeds, p, low, words):
     run = SimpleNamespace(model='m', method='fine-tuned', about={}, settings={})
