@@ -119,7 +119,7 @@ def words_of(distance):
     if distance < -2:
         return 'better than seeds differ: worth a full run of four seeds'
     if distance < 2:
-        return 'no further than seeds differ: one seed cannot tell, a full run may'
+        return 'within the noise of seeds: one seed cannot tell; a longer run might'
     return 'worse than seeds differ'
 
 

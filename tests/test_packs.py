@@ -86,7 +86,7 @@ def test_losses_beside_those_of_earlier_seeds(tmp_path):
     past.write_text(text)
     words = 'studies.losses', tmp_path / 'mlm', past
     line, verdict = ran(*words).stdout.splitlines()
-    assert verdict == 'no further than seeds differ: one seed cannot tell, a full run may'
+    assert verdict == 'within the noise of seeds: one seed cannot tell; a longer run might'
     assert line.split(': ')[1:] == [
         'held-out MLM loss 4.970; 2 seeds of r 5.100, sd 0.141', '-0.9 sd']
     past.write_text(text.replace('r,0,2,16', 'r,0,13,104'))
