@@ -214,8 +214,8 @@ SMALL_CLAIMS = {    # {contrast: (what the paper says, what the points are of)}
     'ratio': ('Retrieval likes higher masking ratios.',
               '50 % of masks minus 20 %, retrieval'),
     'rate': ('CLM minds the learning rate of fine-tuning less.',
-             "how far a wrong rate lowers MLM's score, minus how far it lowers CLM's (below 0: CLM minds "
-             'more), code words and retrieval'),
+             'points that a wrong rate costs MLM, minus points that it costs CLM (negative: it costs CLM more), '
+             'code words and retrieval'),
 }
 SMALL_TASKS = {
     'docs_tc': '`docs_tc`, code words',
