@@ -178,7 +178,8 @@ def test_what_one_presses_in_the_browser(page, tmp_path):
 
         tab.open(page)
         tab.resize(1_280, 900)
-        first = guesses_after(tab.wait_for, 'guesses.children.length == 8')
+        tab.wait_for('window.guesses && guesses.children.length == 8')
+        first = tab.value('guesses.innerText')
         guesses_after(tab.click, '#tokens button:nth-child(4)')
         assert tab.value('document.querySelector("[aria-pressed=true]").textContent') == 'mask'
         guesses_after(tab.click, '#tokens button:nth-child(3)')
