@@ -133,7 +133,7 @@ def judged(study, contrast):
 
 
 def points_over_seeds(study, contrast, *datasets):
-    """Write the points of a contrast on datasets that the report does not judge together: over seeds alone."""
+    """Write the points of a contrast on datasets that a report does not judge together: over seeds alone."""
     weights = evidence_of(study).study.contrasts[contrast]['weights']
     return points(sum(weight * scores(f'{study}/{model}', *datasets) for model, weight in weights.items()))
 

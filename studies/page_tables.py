@@ -322,14 +322,14 @@ def small_rates():
         for rate in ('5e-4', '8e-3'):
             clm, mlm = [rate_costs(arm, rate, dataset) for arm in ('clm', 'mlm')]
             rows.append([f'{SMALL_TASKS[dataset]}, at {rate}', f'{clm.mean():.1f}', f'{mlm.mean():.1f}',
-                         points(clm - mlm)])
+                         points(mlm - clm)])
     for names, words in ((['docs_tc'], 'code words'), (['docs_ir'], 'retrieval'), (datasets, 'both tasks')):
         clm, mlm = [
             sum(rate_costs(arm, rate, *names) for rate in ('5e-4', '8e-3')) / 2
             for arm in ('clm', 'mlm')]
         rows.append([f'mean of both rates, {words}', f'{clm.mean():.1f}', f'{mlm.mean():.1f}',
-                     points(clm - mlm)])
-    return table(['points lost, compared with 2e-3', 'CLM', 'MLM', 'CLM minus MLM'], rows)
+                     points(mlm - clm)])
+    return table(['points lost, compared with 2e-3', 'CLM', 'MLM', 'MLM minus CLM'], rows)
 
 
 def rate_costs(arm, rate, *datasets):
@@ -411,6 +411,50 @@ def share_in_words(part, lead):
     if part.mean() > lead.mean():
         return f'{part.mean():+.1f} of {lead.mean():+.1f}'
     return '{:.0f} % [{:.0f}, {:.0f}]'.format(*(100 * bound for bound in share(part, lead)))
+
+
+def rates_of(study, models):
+    """Return a table of an arm's learning rates: of pretraining, and of fine-tuning on each task.
+
+    models  {its words: its row}"""
+    loaded = evidence_of(study).study
+    rows = []
+    for words, model in models.items():
+        rates = [loaded.runs[model]['lr']]
+        for dataset in TASKS:
+            lr, = loaded.tried[model, dataset].lrs
+            rates.append(lr)
+        rows.append([words, *(f'{rate:.1e}'.replace('.0e', 'e').replace('e-0', 'e-') for rate in rates)])
+    return table(['learning rates', 'pretraining', *(f'`{name}`' for name in TASKS)], rows)
+
+
+@table_of
+def optimiser_rates():
+    return rates_of('optimiser', {
+        'AdamW: CLM': 'clm-14400',
+        'AdamW: MLM': 'mlm-14400',
+        'AdamW: CLM then MLM': 'clm25-mlm-14400',
+        f'{USUAL}: CLM': 'muon-clm-14400',
+        f'{USUAL}: MLM': 'muon-mlm-14400',
+        f'{USUAL}: CLM then MLM': 'muon-clm25-mlm-14400',
+    })
+
+
+@table_of
+def targets_rates():
+    arms = {
+        'CLM': 'clm',
+        'CLM at 40 %': 'clm40',
+        'MLM': 'mlm',
+        'CLM then MLM': 'clm25-mlm',
+        'CLM at 40 % then MLM': 'clm40-mlm',
+    }
+    models = {}
+    for optimizer, name in (('AdamW, one rate', 'one'), ('AdamW, two rates', 'two'), (LOW, 'muon')):
+        for words, arm in arms.items():
+            if name != 'one' or '40' not in arm:    # these two were not tried
+                models[f'{optimizer}: {words}'] = f'{name}-{arm}'
+    return rates_of('targets', models)
 
 
 @table_of
@@ -507,24 +551,31 @@ def optimiser_plateaus():
 
 @table_of
 def optimiser_waits_and_leads():
-    small = [
-        ahead(f'small/clm25-mlm-{steps}', f'small/mlm-{steps}', *SMALL_TASKS)
-        for steps in LENGTHS]
+    def line(study, words, optimizer, when, wait, mlms, datasets):
+        cells = []
+        for arm in ('clm25-mlm', 'clm'):
+            behind = [ahead(f'{study}/{mlm.replace("mlm", arm)}', f'{study}/{mlm}', *datasets)
+                      for mlm in mlms]
+            cells.append(correlation(wait, np.mean(behind, 0)))
+        return [f'`{study}`, {words}', optimizer, when, *cells]
     wait = first_below('small/mlm-14400', 6.3)      # this study's losses.csv does not say when
+    names = [f'mlm-{steps}' for steps in LENGTHS]
     early = 'after 1.8 M tokens'
     rows = [
-        ['`small`, embedded texts', 'AdamW', 'mean of four lengths', correlation(wait, np.mean(small, 0))],
-        ['`small`, embedded texts', 'AdamW', early, correlation(wait, small[0])],
+        line('small', 'embedded texts', 'AdamW', 'mean of four lengths', wait, names, SMALL_TASKS),
+        line('small', 'embedded texts', 'AdamW', early, wait, names[:1], SMALL_TASKS),
     ]
-    wait = last('optimiser/mlm-14400', 'plateau')
-    for steps in (1_800, 3_600, 14_400):
-        lead = optimiser_lead('', *TASKS, steps=steps)
-        rows.append(['`optimiser`, novels', 'AdamW', f'after {LENGTHS[steps]}', correlation(wait, lead)])
-    for words, arm in (('AdamW, one rate', 'one'), ('AdamW, two rates', 'two'), (LOW, 'muon')):
-        lead = ahead(f'targets/{arm}-clm25-mlm', f'targets/{arm}-mlm', *TASKS)
-        rows.append(['`targets`, novels', words, early,
-                     correlation(last(f'targets/{arm}-mlm', 'plateau'), lead)])
-    return table(['study, six seeds', "MLM's optimizer", 'lead', 'r of wait and lead'], rows)
+    for optimizer, mlm in (('AdamW', 'mlm'), (USUAL, 'muon-mlm')):
+        wait = last(f'optimiser/{mlm}-14400', 'plateau')
+        for steps in (1_800, 3_600, 14_400):
+            when = f'after {LENGTHS[steps]}'
+            rows.append(line('optimiser', 'novels', optimizer, when, wait, [f'{mlm}-{steps}'], TASKS))
+    of_targets = {'AdamW, one rate': 'one-mlm', 'AdamW, two rates': 'two-mlm', LOW: 'muon-mlm'}
+    for optimizer, mlm in of_targets.items():
+        wait = last(f'targets/{mlm}', 'plateau')
+        rows.append(line('targets', 'novels', optimizer, early, wait, [mlm], TASKS))
+    return table(['study, six seeds', "MLM's optimizer", 'when', 'r of wait and CLM then MLM minus MLM',
+                  'r of wait and CLM minus MLM'], rows)
 
 
 @table_of
