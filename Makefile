@@ -65,6 +65,10 @@ test: $(READY)
 slow: $(READY)
 	$(RUN) -m pytest -q -m slow tests speedrun
 
+# Run the cells of docs/lesson.md: what they print is written there, and into examples/lesson.ipynb.
+lesson: $(READY)
+	$(RUN) examples/lesson.py
+
 # Tokens of Python by part, and what a change adds to each or takes away. It needs git, and no packages.
 weigh: export WEIGH_AGAINST := $(WEIGH_AGAINST)
 weigh:
@@ -125,4 +129,4 @@ clean:
 	rm -rf corpora/docs corpora/embedded corpora/speedrun texts/embedded texts/docs_* texts/wn_*
 	rm -rf out/mlm-1800-s6 out/clm25-mlm-1800-s6
 
-.PHONY: demo demo-mlm demo-clm-then-mlm study try lint test slow weigh gpu formats lowest .venv clean
+.PHONY: demo demo-mlm demo-clm-then-mlm study try lint test slow lesson weigh gpu formats lowest .venv clean
