@@ -115,3 +115,10 @@ def test_a_contrast_on_some_of_its_tasks_is_over_seeds_alone():
     differences = leads[0] - leads[1] - (leads[2] - leads[3])
     low, high = scipy.stats.t.interval(0.95, 2, differences.mean(), scipy.stats.sem(differences))
     assert cell('docs_tc', 'docs_ir') == f'{differences.mean():+.1f} [{low:+.1f}, {high:+.1f}]'
+
+
+def test_no_share_is_written_of_a_part_that_is_more_than_the_whole():
+    """0.9 of 0.8 points would be 113 %, with a bound that says nothing."""
+    part = np.array([0.8, 0.9, 1.0])
+    assert page_tables.share_in_words(part, np.array([0.7, 0.8, 0.9])) == '+0.9 of +0.8'
+    assert page_tables.share_in_words(part, np.array([-1.0, 0.0, 2.0])).startswith('nothing to divide')
