@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / 'docs/lesson.md'
 PICTURE = ROOT / 'docs/pictures/lesson.png'
 NOTEBOOK = ROOT / 'examples/lesson.ipynb'
-SECONDS = 360       # that all cells may take together
+SECONDS = 1_800     # that a cell may take, on a machine that has much else to do
 CELL = re.compile(r"""
     (?P<code>    ^```python\n .*? ^```\n)
     (?P<printed> \n```text\n .*? ^```\n)?
