@@ -373,8 +373,9 @@ def counts_tuning_chosen():
         means = [scores(f'{model}@{rate}', dataset).mean()
                  for dataset, rate in (('docs_tc', rate_of_tc), ('docs_ir', rate_of_ir), ('wn_sc', '2e-3'))]
         rows.append([words, f'{loss:.2f}', *(f'{mean:.1f}' for mean in means)])
-    heads = '1,800 steps, two tuning seeds', 'held-out MLM loss', 'code words', 'retrieval', 'definitions, 6 epochs'
-    return table([*heads], rows)
+    heads = ['1,800 steps, two tuning seeds', 'held-out MLM loss', 'code words', 'retrieval',
+             'definitions, 6 epochs']
+    return table(heads, rows)
 
 
 # ---------------------------------------------------------------------------
