@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root
 
 from nanoencoder.files import whole
-from nanoencoder.settings import run_main
+from nanoencoder.settings import plain_words, run_main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / 'docs/lesson.md'
@@ -109,6 +109,7 @@ def save(notebook):
 
 
 def main():
+    plain_words(sys.argv[1:])
     page = PAGE.read_text()
     notebook = make_notebook(without_outputs(page))
     run(notebook)

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root, where nanoencoder is
 
 from nanoencoder.figures import COLOURS, save_figure
-from nanoencoder.settings import run_main
+from nanoencoder.settings import plain_words, run_main
 
 STUDIES = Path(__file__).parent
 # {group: {label: (study, row, steps of CLM before MLM)}}
@@ -89,6 +89,7 @@ def draw(axes):
 
 
 def main():
+    plain_words(sys.argv[1:])
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(figsize=(8, 8), layout='constrained')
     draw(axes)
