@@ -862,9 +862,12 @@ def csv_columns(cell):
 
 def rates_in_words(cell):
     """Write the learning rates of a Cell. A * marks the lowest and the highest of several that were tried."""
-    ends = (min(cell.tried), max(cell.tried)) if len(cell.tried) > 1 else ()
     lrs = {run.lr for run in cell.runs} - {0}       # simple methods and probes have none
-    return '/'.join(lr_text(lr) + ('*' if lr in ends else '') for lr in sorted(lrs))
+    words = []
+    for lr in sorted(lrs):
+        is_end = len(cell.tried) > 1 and lr in (min(cell.tried), max(cell.tried))
+        words.append(lr_text(lr) + '*' * is_end)
+    return '/'.join(words)
 
 
 def others_of(cells, frame, cfg):

@@ -75,7 +75,11 @@ def table_of(function):
 
 
 def find_pages(root):
-    return [*root.glob('*.md'), *sorted(root.glob('docs/*.md')), *sorted(root.glob('studies/**/README.md'))]
+    """Return the pages below a folder that may have tables."""
+    pages = []
+    for pattern in ('*.md', 'docs/*.md', 'studies/**/README.md'):
+        pages += sorted(root.glob(pattern))
+    return pages
 
 
 def write_tables(root, tables, check):

@@ -463,8 +463,10 @@ def test_one_model_without_seeds_against_several_pretrainings(model, method, uni
     gains = {seed: score - one.mean for seed, score in six.scores.items()}
     assert result.unit == unit
     assert result.by_seed == approx(gains if unit == 'pretraining' else {})
-    others = [note for note in evaluate.notes_of(one, six, result) if 'the seeds alone' not in note]
-    assert not others
+    # no seeds are named as missing; p is .256, and with one fine-tuning of `untrained` there is none
+    notes = [note.split(',')[0] for note in evaluate.notes_of(one, six, result)]
+    assert notes == ([] if result.p is None else ['the seeds alone exclude 0'])
+    assert (result.p is None) == (method == 'fine-tuned')
 
 
 def test_units_that_arms_share_and_units_of_their_own():

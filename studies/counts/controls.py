@@ -52,10 +52,10 @@ def counted(corpus, cfg):
 
 
 def dealt(corpus, cfg):
-    table = random_table(corpus, cfg)
-    rows, has_one = counted_embeddings(corpus, cfg)
+    table = counted(corpus, cfg)
+    has_one = (table != random_table(corpus, cfg)).any(dim=1)
     order = np.random.default_rng(cfg.seed).permutation(int(has_one.sum()))
-    table[has_one] = rows[has_one][torch.from_numpy(order)]
+    table[has_one] = table[has_one][torch.from_numpy(order)]
     return table
 
 
