@@ -64,7 +64,7 @@ ACTIONS = {'minutes': (0.0, 'do what studies lack, as far as so many minutes go;
 
 
 PATIENCE = 300      # seconds: a step that takes this long, and five times its minutes, hangs
-SAVING = 45         # seconds before the end of the minutes, in which a stopped step saves
+SAVING = 65         # seconds before the end of the minutes, in which a stopped step saves: `run` waits for 60
 
 
 class Step(NamedTuple):
