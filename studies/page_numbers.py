@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluate import seeds_half
-from studies.report import Evidence
+from studies.report import NEAR, Evidence, is_near_005
 from studies.study import load
 
 ROOT = Path(__file__).parents[1]
@@ -145,15 +145,13 @@ def points_by_task(study, contrast):
 
 
 def with_verdict(study, contrast):
-    """Write the points of a contrast, of the rule "better", and its verdict. Since rules 3 the report says
-    what is at the edge; before, that is where Holm's p is within two Monte-Carlo errors of 0.05."""
+    """Write the points of a contrast, of the rule "better", and its verdict. Since rules 3 the report itself
+    says where p is near 0.05."""
     line = verdicts(study)[contrast]
     text = f'{line["points"]}, {in_signs(line["verdict"])}'
-    p = float(line['p'])
-    factor = float(line['Holm']) / p
-    error = factor * math.sqrt(2 * p / RESAMPLES)   # of twice a share of draws, with t drawn at random
-    if evidence_of(study).study.rules < 3 and abs(factor * p - 0.05) < 2 * error:
-        text += ' (at the edge)'
+    rules = evidence_of(study).study.rules
+    if rules < 3 and is_near_005(float(line['p']), float(line['Holm']), RESAMPLES, rules):
+        text += NEAR
     return text
 
 
@@ -185,7 +183,7 @@ def verdict_stays(study, contrast):
     line, = [line for line in report(study)['How the verdicts move'] if line['claim'] == contrast]
     if not line['each seed left out']:
         return '-'
-    verdict = verdicts(study)[contrast]['verdict'].removesuffix(' (at the edge)')
+    verdict = verdicts(study)[contrast]['verdict'].removesuffix(NEAR)
     counts = re.findall(rf'(\d+) {verdict}', line['each seed left out'])
     return f'{sum(map(int, counts))} of {len(evidence_of(study).seeds)}'
 

@@ -39,6 +39,7 @@ from studies.study import Contrast, check_recorded, load
 LEAST_SEEDS = {1: 3, 2: 4, 3: 4}
 NUMBERS = {2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six'}
 SPLITS = ('both', 'test', 'validation')
+NEAR = ' (p near .05)'     # after a verdict that other draws of the bootstrap might turn
 MLM_LOSS = 'held-out MLM loss'      # a quantity beside the datasets
 CLAIMS = Path(__file__).parent / 'paper/claims.json'
 VERDICTS = '''\
@@ -58,7 +59,7 @@ of the figure are over seeds alone: 95 %, or of two seeds their range.
 {moves}
 {tasks}{lengths}'''
 SINCE_3 = f'''\
-Of a contrast that is no claim of the paper the verdict says where the points lie. "At the edge": Holm's p
+Of a contrast that is no claim of the paper the verdict says where the points lie. "p near .05": Holm's p
 lies within two Monte-Carlo errors of 0.05, so that other draws of the bootstrap might say something else.
 °: an arm, or the row, is {evaluate.BELOW}.
 '''
@@ -247,10 +248,14 @@ def verdict(seen, bounds, p, least_seeds):
     return 'agrees' if low < seen.mean < high else 'disagrees'
 
 
-def is_at_the_edge(p, holms_p, resamples):
+def is_near_005(p, holms_p, resamples, rules=3):
     """Whether Holm's p lies within two Monte-Carlo errors of 0.05. The error is that of a share of so many
-    resamples, times what Holm's correction made of p."""
-    error = math.sqrt(p * (1 - p) / resamples) * holms_p / p
+    resamples, times what Holm's correction made of p. By rules 1, which draw Student's t at random, it is
+    larger: that of twice a share."""
+    variance = p * (1 - p) / resamples
+    if rules == 1:
+        variance = p * (2 - p) / resamples
+    error = math.sqrt(variance) * holms_p / p
     return abs(holms_p - 0.05) <= 2 * error
 
 
@@ -314,7 +319,7 @@ def holm(p, count):
 
 def verdict_in_words(claim, view, holms_p, evidence, claims):
     """Write what a view says of a claim. Since rules 3, of a contrast that is none of the paper's claims,
-    where its points lie; and whether that is at the edge."""
+    where its points lie; and whether its p is near 0.05."""
     seen = claim.seen[view]
     word = verdict(seen, claim.bounds, holms_p, evidence.least_seeds)
     if evidence.study.rules < 3:
@@ -324,8 +329,8 @@ def verdict_in_words(claim, view, holms_p, evidence, claims):
     if name not in claims and word != 'cannot tell':
         word = place_in_words(claim, word == 'agrees')
     if not is_few(seen, evidence.least_seeds):
-        if is_at_the_edge(claim.p.get(view, math.nan), holms_p, evidence.cfg.resamples):
-            word += ' (at the edge)'
+        if is_near_005(claim.p.get(view, math.nan), holms_p, evidence.cfg.resamples):
+            word += NEAR
     return word
 
 

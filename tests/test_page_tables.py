@@ -90,10 +90,10 @@ def test_a_share_ends_where_a_test_would_just_reject_it():
 
 
 @pytest.mark.parametrize('p, holm, verdict, words', [
-    ('0.0160', '0.0480', 'agrees', '+1.2 [+0.3, +2.0], above 0 (at the edge)'),     # .048 +- 2 x .0054
+    ('0.0160', '0.0480', 'agrees', '+1.2 [+0.3, +2.0], above 0 (p near .05)'),     # .048 +- 2 x .0054
     ('0.0160', '0.0160', 'disagrees', '+1.2 [+0.3, +2.0], below 0'),                # .016 +- 2 x .0018
 ])
-def test_a_verdict_at_the_edge(p, holm, verdict, words, monkeypatch):
+def test_a_verdict_whose_p_is_near_005(p, holm, verdict, words, monkeypatch):
     line = {'points': '+1.2 [+0.3, +2.0]', 'p': p, 'Holm': holm, 'verdict': verdict}
     monkeypatch.setattr(page_numbers, 'verdicts', lambda study: {'early': line})
     assert page_numbers.with_verdict('small', 'early') == words

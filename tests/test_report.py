@@ -79,8 +79,15 @@ def test_a_verdict_follows_holm_and_takes_four_pretrainings(p, seeds, count, rul
     (0.0142, 0.0426, False),
     # 2 x sqrt(0.0543 x 0.9457 / 10,000) = 0.00453; of 0.0547 it is 0.00455
     (0.0543, 0.0543, True), (0.0547, 0.0547, False), (1.0, 1.0, False), (math.nan, 1.0, False)])
-def test_a_verdict_is_at_the_edge_within_two_monte_carlo_errors(p, holms_p, is_near):
-    assert report.is_at_the_edge(p, holms_p, 10_000) == is_near
+def test_p_is_near_005_within_two_monte_carlo_errors(p, holms_p, is_near):
+    assert report.is_near_005(p, holms_p, 10_000) == is_near
+
+
+@pytest.mark.parametrize('rules, is_near', [(1, True), (2, False), (3, False)])
+def test_with_random_t_the_error_of_p_is_larger(rules, is_near):
+    """Of studies/optimiser, whose Holm's p is 0.0126 below 0.05: 2 x 0.0374 / 0.0036 x sqrt(0.0036 x 1.9964 /
+    10,000) = 0.0176, and with 0.9964 in its place 0.0124."""
+    assert report.is_near_005(0.0036, 0.0374, 10_000, rules) == is_near
 
 
 @pytest.mark.parametrize('rule, inside, outside', [
