@@ -3,7 +3,7 @@
     python studies/beside.py studies/small mlm-1800 clm25-mlm-1800
 
 It takes your fine-tunings from predictions/, of models pretrained with --row=mlm-1800, and the losses of
-their pretrainings from out/. For one new seed 19 of 20 should fall in the range that it prints: the 95 %
+their pretrainings from out/. Of a folder, as out/mlm-1800-s6, it takes this run alone. For one new seed 19 of 20 should fall in the range that it prints: the 95 %
 prediction interval of S earlier seeds, mean +- t s sqrt(1 + 1 / S)."""
 import math
 import statistics
@@ -46,29 +46,40 @@ def fine_tunings(runs, datasets):
     return len({run.seed % 10 for run in runs if run.dataset in datasets})
 
 
-def print_points(models, cells, earlier, datasets):
+def rows_of(models, predictions):
+    """Return {model: the study's row that it is, by its fine-tunings}; a folder's name is not its row's."""
+    rows = {}
+    for folder, about, _ in evaluate.find_runs(predictions):
+        rows[folder.parts[-4]] = evaluate.model_of(folder, about)
+    return {model: rows.get(model, model) for model in models}
+
+
+def print_points(rows, cells, earlier, datasets):
     """Print the difference of two models, the second minus the first, in the mean of datasets.
 
+    rows   {model: its row of the study}
     cells  {(model, dataset): evaluate.Cell} of yours"""
-    first, second = models
+    first, second = rows
     arms = [[(1, cells[second, name]), (-1, cells[first, name])] for name in datasets]
     difference = 100 * evaluate.estimate(arms, earlier.cfg).mean
     try:
-        past = earlier.percents({(second, None): 1, (first, None): -1}, datasets)
-    except Missing:     # the study has no such row
+        past = earlier.percents({(rows[second], None): 1, (rows[first], None): -1}, datasets)
+    except Missing as missing:
+        earlier.problems.append(f'{earlier.study.folder} has no {missing}: name two of its rows, or folders of '
+                                'runs that were pretrained with --row=one of them')
         past = []
     words = earlier_in_words(past, '{:+.1f}')
     print(f'{" and ".join(datasets)}: {second} minus {first} {difference:+.1f} points{words}')
 
 
-def print_loss(model, folder, earlier):
+def print_loss(model, row, folder, earlier):
     """Print a pretraining's last held-out loss, of the objective with which it ended."""
     config, lines = read_log(folder)
     objective = config['phases'][-1][0]
     key = f'val_{objective}_loss'
     losses = [line[key] for line in lines if key in line]
     if losses:
-        words = earlier_in_words(earlier.last(model, key), '{:.2f}')
+        words = earlier_in_words(earlier.last(row, key), '{:.2f}')
         print(f'{model}: held-out {objective.upper()} loss {losses[-1]:.2f}{words}')
 
 
@@ -78,9 +89,10 @@ def main():
     if len(words) != 3:
         raise ValueError('it takes a study and two models: studies/small mlm-1800 clm25-mlm-1800')
     folder, *models = words
-    first, second = models
     problems = []
     scoring = evaluate.Settings(predictions=cfg.predictions, split='both', models=tuple(models))
+    first, second = scoring.models      # of a folder, its name
+    rows = rows_of(scoring.models, cfg.predictions)
     own = evaluate.read_runs(scoring, problems)
     cells = {key: evaluate.make_cell(runs, scoring)
              for key, runs in evaluate.grouped(own, 'model', 'dataset').items()}
@@ -96,14 +108,14 @@ def main():
     for name in datasets:
         if earlier.about[name].about['data'] != cells[first, name].data[0]:
             problems.append(f'{name}: its rows are not those of {folder}; other packages?')
-        print_points(models, cells, earlier, [name])
+        print_points(rows, cells, earlier, [name])
     if len(datasets) > 1:
-        print_points(models, cells, earlier, datasets)
-    for model in models:
+        print_points(rows, cells, earlier, datasets)
+    for model, row in rows.items():
         for name in dict.fromkeys(run.folder for run in own if run.model == model):
             folder = Path(cfg.out, name)
             if folder.exists():
-                print_loss(model, folder, earlier)
+                print_loss(model, row, folder, earlier)
             else:
                 problems.append(f'{folder}: no pretraining there, whose held-out loss could be told')
     sys.exit(evaluate.warn(earlier.problems + problems))

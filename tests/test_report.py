@@ -494,8 +494,17 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     assert first == ('mlm-1: held-out MLM loss 7.50 (three earlier seeds: 7.01; '
                      'a new seed should fall between 6.96 and 7.06)')
     assert second.startswith('clm-1: held-out MLM loss 7.50 (three earlier seeds: 8.40')
-    own_run(tmp_path, 'new', 9)     # which the study has not
-    result = run_script('studies.beside', toy, 'mlm-1', 'new', *words[:1], f'--out={tmp_path}/out')
+    own_run(tmp_path, 'clm-1-s8', 9)    # a second seed, which a folder leaves out
+    of_row = ran('studies.beside', toy, 'mlm-1', 'out/clm-1-s7', *words).stdout.splitlines()
+    assert [line.replace('clm-1-s7', 'clm-1') for line in of_row] == [points, first, second]
+
+
+def test_a_model_that_the_study_has_not_is_named(toy, tmp_path):
+    own_run(tmp_path, 'mlm-1-s7', 5)
+    own_run(tmp_path, 'new', 9)
+    words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out']
+    result = run_script('studies.beside', toy, 'mlm-1', 'out/new', *words)
+    assert f'{toy} has no new on docs_tc: name two of its rows, or folders of runs' in result.stderr
     assert result.stderr.endswith('out/new: no pretraining there, whose held-out loss could be told\n')
 
 
