@@ -69,6 +69,21 @@ def find_runs(folder, is_whole=False):
                     yield place, content['about'], functools.partial(packed_scores, line)
 
 
+def runs_in_order(folder):
+    """Return what find_runs yields of a whole pack, in the order of rows.json. A row's variants follow it;
+    models that are no rows come last."""
+    path = Path(folder, 'rows.json')
+    rows = {}
+    if path.exists():
+        rows = {row: number for number, row in enumerate(read_json(path))}
+
+    def rank(run):
+        place, about, _ = run
+        row, _, variant = evaluate.model_of(place, about).partition('+')
+        return rows.get(row, len(rows)), variant
+    return sorted(find_runs(folder, is_whole=True), key=rank)
+
+
 def packed_scores(line):
     return json.loads(line)['scores']
 
@@ -153,7 +168,7 @@ def main():
     if is_packing:
         pack_study(words[0])
         return
-    evaluate_command(words, options, functools.partial(find_runs, is_whole=True))
+    evaluate_command(words, options, runs_in_order)
 
 
 if __name__ == '__main__':

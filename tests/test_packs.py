@@ -39,6 +39,16 @@ def test_a_packed_study_is_the_same_study(study, words):
     assert ran('studies.packs', study, *words, '--resamples=500').stdout == before
 
 
+@pytest.mark.parametrize('order', [['mlm', 'clm'], ['clm', 'mlm']])
+def test_models_stand_in_the_order_of_the_studys_rows(study, order):
+    ran('studies.packs', study)
+    write_json(study / 'rows.json', dict.fromkeys(order))
+    lines = ran('studies.packs', study, 'table', '--format=csv').stdout.splitlines()[1:]
+    models = dict.fromkeys(line.partition(',')[0] for line in lines)
+    assert [model for model in models if model in order] == order
+    assert [*models][0] == 'untrained'
+
+
 def test_no_file_is_named_by_a_seed_that_leads_elsewhere(study):
     folder = next(study.glob('runs/clm-s1/*/*/*'))
     change(folder, pretraining={'row': 'clm', 'seed': '/../../../evil'})
