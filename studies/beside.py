@@ -3,8 +3,9 @@
     python studies/beside.py studies/small mlm-1800 clm25-mlm-1800
 
 It takes your fine-tunings from predictions/, of models pretrained with --row=mlm-1800, and the losses of
-their pretrainings from out/. Of a folder, as out/mlm-1800-s6, it takes this run alone. For one new seed 19 of 20 should fall in the range that it prints: the 95 %
-prediction interval of S earlier seeds, mean +- t s sqrt(1 + 1 / S)."""
+their pretrainings from out/. Of a folder, as out/mlm-1800-s6, it takes this run alone. For one new seed
+19 of 20 should fall in the range that it prints: the 95 % prediction interval of S earlier seeds,
+mean +- t s sqrt(1 + 1 / S)."""
 import math
 import statistics
 import sys
@@ -65,8 +66,8 @@ def print_points(rows, cells, earlier, datasets):
     try:
         past = earlier.percents({(rows[second], None): 1, (rows[first], None): -1}, datasets)
     except Missing as missing:
-        earlier.problems.append(f'{earlier.study.folder} has no {missing}: name two of its rows, or folders of '
-                                'runs that were pretrained with --row=one of them')
+        earlier.problems.append(f'{earlier.study.folder} has no {missing}: name two of its rows, or folders '
+                                'of runs that were pretrained with --row=one of them')
         past = []
     words = earlier_in_words(past, '{:+.1f}')
     print(f'{" and ".join(datasets)}: {second} minus {first} {difference:+.1f} points{words}')
