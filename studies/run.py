@@ -284,7 +284,7 @@ def chosen_rows(study, wanted):
     return names
 
 
-def hours_of_pretraining(study, jobs):
+def hours_of_pretraining(study, jobs, processes):
     """Say how many hours the pretrainings among these jobs take, at the median speed of the study's runs."""
     path = study.folder / 'losses.csv'
     if not path.exists():
@@ -301,10 +301,14 @@ def hours_of_pretraining(study, jobs):
             if row.begins == 'branch_from':
                 steps -= row.parent_step
             tokens += steps * row.cfg.rows_per_step * row.cfg.context
-    return f'{per_token * tokens / 3600:.1f}, at the speed of losses.csv'
+    hours = per_token * tokens / 3600
+    at_once = ''
+    if processes > 1:
+        at_once = f' one run after the other, {hours / processes:.1f} with --processes={processes} at once'
+    return f'{hours:.1f}{at_once}, at the speed of losses.csv'
 
 
-def print_rows(study, jobs):
+def print_rows(study, jobs, processes):
     """Print the rows, and what is left. Rows that branch compute what their parents have not."""
     computed = 0
     for number, row in enumerate(study.rows.values(), 1):
@@ -316,8 +320,8 @@ def print_rows(study, jobs):
     print(f'{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
           f'{computed * seeds:,} steps; {len(jobs):,} processes are left')
     if jobs:
-        print(f'hours of pretraining, one run after the other: {hours_of_pretraining(study, jobs)}; '
-              'fine-tunings come on top')
+        hours = hours_of_pretraining(study, jobs, processes)
+        print(f'hours of pretraining: {hours}; fine-tunings come on top')
 
 
 def run_blocks(study, blocks, total, actions):
@@ -380,7 +384,7 @@ def main():
     blocks = missing_blocks(study, rows, seeds)
     all_jobs = [*itertools.chain(*blocks.values())]
     if actions.dry_run:
-        print_rows(study, all_jobs)
+        print_rows(study, all_jobs, actions.processes)
         return
 
     interrupt_on_signals()
