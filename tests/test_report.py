@@ -486,26 +486,62 @@ def test_two_models_beside_earlier_seeds(toy, tmp_path, monkeypatch):
     for name in ('mlm-1-s7', 'clm-1-s7'):
         write_log(tmp_path / 'out' / name, [3], 7.53)
     monkeypatch.setattr(report.Evidence, 'percents', lambda self, weights, datasets: [1, 2, 3])
-    words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out']
-    points, first, second = ran('studies.beside', toy, 'mlm-1', 'clm-1', *words).stdout.splitlines()
+    words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out', f'--figures={tmp_path}']
+    printed = ran('studies.beside', toy, 'mlm-1', 'clm-1', *words).stdout
+    points, first, second, where, picture = printed.splitlines()
     f1 = 100 * (2 * 8 / 18 - 2 * 5 / 15)
     assert points == (f'docs_tc: clm-1 minus mlm-1 {f1:+.1f} points (three earlier seeds: +2.0; a new seed '
                       'should fall between -3.0 and +7.0)')
     assert first == ('mlm-1: held-out MLM loss 7.50 (three earlier seeds: 7.01; '
                      'a new seed should fall between 6.96 and 7.06)')
     assert second.startswith('clm-1: held-out MLM loss 7.50 (three earlier seeds: 8.40')
+    assert where == ('Outside of where 19 of 20 new seeds should fall: tagging code words, '
+                     'last loss of mlm-1, last loss of clm-1')
+    assert picture == f'{tmp_path}/beside.png'
+    assert (tmp_path / 'beside.png').stat().st_size > 5_000
     own_run(tmp_path, 'clm-1-s8', 9)    # a second seed, which a folder leaves out
     of_row = ran('studies.beside', toy, 'mlm-1', 'out/clm-1-s7', *words).stdout.splitlines()
-    assert [line.replace('clm-1-s7', 'clm-1') for line in of_row] == [points, first, second]
+    assert [line.replace('clm-1-s7', 'clm-1') for line in of_row] == printed.splitlines()
 
 
 def test_a_model_that_the_study_has_not_is_named(toy, tmp_path):
     own_run(tmp_path, 'mlm-1-s7', 5)
     own_run(tmp_path, 'new', 9)
-    words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out']
+    words = [f'--predictions={tmp_path}/predictions', f'--out={tmp_path}/out', f'--figures={tmp_path}']
     result = run_script('studies.beside', toy, 'mlm-1', 'out/new', *words)
     assert f'{toy} has no new on docs_tc: name two of its rows, or folders of runs' in result.stderr
     assert result.stderr.endswith('out/new: no pretraining there, whose held-out loss could be told\n')
+
+
+def test_the_picture_has_your_numbers_on_the_ranges_of_earlier_seeds():
+    """Of 1, 2, 3 as above; of 4, 4 the range has no width."""
+    of_points = beside.range_of([1, 2, 3])
+    assert of_points[:2] == (3, 2)
+    assert of_points[2:] == approx((2 - 4.968, 2 + 4.968), abs=1e-3)
+    level = beside.range_of([4, 4])
+    assert level == (2, 4, 4, 4)
+    assert beside.range_of([1]) is None
+
+    curve = beside.Curve('mlm-1', 'MLM', {3: 6.5, 6: 4.5}, {2: of_points, 6: level}, level)
+    assert curve.last == 4.5
+    scores = [('docs_tc', 6.9, of_points), ('docs_ir', 7.0, of_points)]
+    title = beside.where_yours_fall([*scores, ('mlm-1', 4.5, level), ('other', 9, None)])
+    assert title == 'Outside of where 19 of 20 new seeds should fall: docs_ir, mlm-1'
+    assert beside.where_yours_fall([('docs_tc', 4, level)]).startswith('Your scores and last losses fall')
+    assert 'no earlier seeds' in beside.where_yours_fall([('other', 9, None)])
+
+    drawn = beside.draw(title, {'mlm-1': 'mlm-1', 'clm-1': 'clm-1'}, [curve], scores)
+    losses, points = drawn.axes
+    means, yours = [line.get_xydata().tolist() for line in losses.get_lines()]
+    assert (means, yours) == ([[2, 2], [6, 4]], [[3, 6.5], [6, 4.5]])
+    band, = losses.collections
+    corners = band.get_paths()[0].vertices
+    assert {*corners[corners[:, 0] == 2, 1].round(2)} == {-2.97, 6.97}
+    bars = [line.get_xdata() for line in points.get_lines() if len(line.get_xdata()) == 2]
+    assert bars[0] == approx([-2.968, 6.968], abs=1e-3)
+    assert [words.get_text() for words in points.texts] == ['+6.9', '+7.0']
+    assert [label.get_text() for label in points.get_yticklabels()] == [
+        'tagging code words', 'finding documentation']
 
 
 def test_as_many_fine_tunings_of_earlier_seeds_count_as_were_made_on_the_studys_datasets():
