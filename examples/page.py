@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, 
 
 from data import OBJECTIVES
 from model import Model, initial_weight
+from nanoencoder import figures
 from nanoencoder.files import saved_steps, sha256_of_text, whole
 from nanoencoder.huggingface import (
     HIDDEN_ACT,
@@ -74,6 +75,8 @@ def read_run(name, blobs, cfg):
           f'rounding moves the last one\'s guesses by {error:.3f} nats')
     about = {
         'name': run.resolve().name,
+        'training': figures.phases_in_words(config) if config else 'unknown',
+        'colour': figures.style_of_config(config)[0] if config else figures.OTHER,
         'sizes': asdict(opened.sizes) | {'head_size': opened.sizes.head_size},
         'context': opened.context,
         'checkpoints': checkpoints,
@@ -212,6 +215,9 @@ def main():
         about, tokenizer = read_run(name, blobs, cfg)
         models.append(about)
         tokenizers[tokenizer.fingerprint()] = tokenizer
+    styles = figures.styles_of({k: ((about['colour'], '-'), k) for k, about in enumerate(models)})
+    for k, about in enumerate(models):
+        about['colour'], _ = styles[k]
     if len(tokenizers) > 1:
         raise ValueError(f'{" ".join(names)}: have different tokenizers; write a page for each')
     path = Path(cfg.out)

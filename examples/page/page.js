@@ -6,7 +6,6 @@ const loaded = new Map();       // weights, by checkpoint
 const element = id => document.getElementById(id);
 const percent = share => `${Number((100 * share).toPrecision(2))} %`;
 const thousands = number => number.toLocaleString('en');
-const COLOURS = ['#1d4ed8', '#c2410c', '#15803d', '#7e22ce', '#be123c'];     // of models, over and over
 const TRAININGS = {
   clm: 'CLM: predict each token from those before it',
   mlm: 'MLM: fill in masked tokens from both sides',
@@ -132,7 +131,7 @@ function show_guesses(probabilities) {
   const rank = ranked.indexOf(token) + 1;
   const best = probabilities[ranked[0]];
   element('answer').textContent =
-    `Behind the mask is ${shown(token)}: guess number ${thousands(rank)} of ` +
+    `Behind the mask is ${shown(token)}. It is in place ${thousands(rank)} of ` +
     `${thousands(probabilities.length)}, with ${percent(probabilities[token])}.`;
   const rows = ranked.slice(0, 8).map(id => make('li', {class: id === token ? 'right' : ''},
     make('span', {class: 'token'}, shown(id)),
@@ -149,8 +148,8 @@ function show_step(causal) {
   let sees = 'Each token sees the whole sentence.';
   if (causal) sees = 'Each token sees only itself and what stands before it.';
   const training = TRAININGS[objective] ?? objective ?? 'an unknown objective';
-  let trained = `These weights were trained like that, with ${training}.`;
-  if (causal !== trained_causal) trained = `These weights were trained otherwise, with ${training}.`;
+  const way = causal === trained_causal ? 'that way' : 'the other way';
+  let trained = `These weights were trained ${way}, with ${training}.`;
   if (step === 0) trained = 'These weights are random.';
   const guess = offset ? ' The guess comes from the token before the mask.' : '';
   element('explained').textContent = `${sees} ${trained}${guess}`;
@@ -177,9 +176,6 @@ function show_curve() {
     parts.push(make('line', {...across(loss), stroke: '#e2e8f0'}));
     parts.push(make('text', {x: 18, y: y(loss) + 4, 'text-anchor': 'end'}, loss));
   }
-  const {step} = checkpoint();
-  const loss = loss_at(curves[chosen.model], step);
-  const colour = COLOURS[chosen.model % 5];
   parts.push(make('text', {x: x(0), y: 232}, '0'));
   parts.push(make('text', {x: x(last), y: 232, 'text-anchor': 'end'}, `${thousands(last)} steps`));
   if (frequencies) {
@@ -191,30 +187,24 @@ function show_curve() {
     const path = curve.map(([step, loss]) => `${x(step)} ${y(loss)}`).join(' L');
     const width = number === chosen.model ? 3 : 1.5;
     parts.push(make('path',
-      {d: `M${path}`, fill: 'none', stroke: COLOURS[number % 5], 'stroke-width': width}));
+      {d: `M${path}`, fill: 'none', stroke: data.models[number].colour, 'stroke-width': width}));
   });
-  parts.push(make('line', {x1: x(step), x2: x(step), y1: y(loss), y2: y(low), stroke: colour}));
-  parts.push(make('circle',
-    {cx: x(step), cy: y(loss), r: 7, fill: colour, stroke: 'white', 'stroke-width': 2}));
-  const is_late = step > last / 2;
-  parts.push(make('text', {
-    x: x(step) + (is_late ? -8 : 10),
-    y: y(loss) - 10,
-    'text-anchor': is_late ? 'end' : 'start',
-    style: `fill: ${colour}; font-weight: 700`,
-  }, loss.toFixed(2)));
-  element('curve').replaceChildren(...parts);
-  element('curve').setAttribute('aria-label',
-    `The held-out loss of ${model().name} after ${thousands(step)} steps is ${loss.toFixed(2)} nats.`);
-}
 
-// The loss at a step, on the line between the two validations around it.
-function loss_at(curve, step) {
-  const after = curve.findIndex(([other]) => other >= step);
-  if (after < 0) return curve.at(-1)[1];
-  if (after === 0) return curve[0][1];
-  const [[first, loss], [second, next]] = curve.slice(after - 1, after + 1);
-  return loss + (next - loss) * (step - first) / (second - first);
+  const {step} = checkpoint();
+  const {name, colour} = model();
+  const [, loss] = curves[chosen.model].find(([measured]) => measured === step) ?? [];
+  let words = `${name} after ${thousands(step)} steps: no loss was measured.`;
+  parts.push(make('line', {x1: x(step), x2: x(step), y1: y(loss ?? high), y2: y(low), stroke: colour}));
+  if (loss) {
+    const is_late = step > last / 2;
+    const beside = {x: x(step) + (is_late ? -8 : 10), 'text-anchor': is_late ? 'end' : 'start'};
+    words = `The held-out loss of ${name} after ${thousands(step)} steps is ${loss.toFixed(2)} nats.`;
+    parts.push(make('circle',
+      {cx: x(step), cy: y(loss), r: 7, fill: colour, stroke: 'white', 'stroke-width': 2}));
+    parts.push(make('text', {...beside, y: y(loss) - 10, class: 'loss'}, loss.toFixed(2)));
+  }
+  element('curve').replaceChildren(...parts);
+  element('curve').setAttribute('aria-label', words);
 }
 
 // ---------------------------------------------------------------------------
@@ -316,9 +306,9 @@ element('text').oninput = () => {
 };
 element('causal').onchange = compute;
 element('checkpoint').oninput = () => choose_checkpoint(Number(element('checkpoint').value));
-make_choice('model', data.models.map(each => each.name), choose_model);
+make_choice('model', data.models.map(({name, training}) => `${name}: ${training}`), choose_model);
 element('models').querySelectorAll('label').forEach((label, number) => {
-  label.style.setProperty('--colour', COLOURS[number % 5]);
+  label.style.setProperty('--colour', data.models[number].colour);
 });
 chosen.masked = Math.min(2, encode(data.text, data.tokenizer, ids).length - 1);
 chosen.looking = chosen.masked;
