@@ -26,7 +26,9 @@ demo: $(READY)
 	$(RUN) evaluate.py compare mlm-1800 clm25-mlm-1800 --split=both
 	$(RUN) evaluate.py losses out/mlm-1800-s6 out/clm25-mlm-1800-s6
 	$(RUN) fill_mask.py out/mlm-1800-s6 out/clm25-mlm-1800-s6 $(TEXT)
+	$(RUN) examples/page.py out/mlm-1800-s6 out/clm25-mlm-1800-s6 --out=page.html
 	$(RUN) studies/beside.py studies/small mlm-1800 clm25-mlm-1800
+	@echo "Two things to look at: page.html, in a browser, and the picture figures/beside.png"
 
 # The two arms run side by side, each on a core of its own.
 demo-mlm demo-clm-then-mlm: export OMP_NUM_THREADS = 1
@@ -127,6 +129,6 @@ build/lowest/installed: pyproject.toml
 
 clean:
 	rm -rf corpora/docs corpora/embedded corpora/speedrun texts/embedded texts/docs_* texts/wn_*
-	rm -rf out/mlm-1800-s6 out/clm25-mlm-1800-s6
+	rm -rf out/mlm-1800-s6 out/clm25-mlm-1800-s6 page.html figures/beside.png
 
 .PHONY: demo demo-mlm demo-clm-then-mlm study try lint test slow lesson weigh gpu formats lowest .venv clean

@@ -5,4 +5,5 @@ base = "tiny.py"
 corpus = "corpora/docs"
 seed = 6                 # one more than studies/small has
 warmup_steps = 100
-val_every = 600
+save_every = 0
+save_at = (300, 600, 900)    # the page with which the demo ends shows how the models learn
