@@ -16,6 +16,7 @@ from chromium import CHROMIUM, browser
 from conftest import ROOT, ran, refused, small_run, texts
 from examples import page as page_script
 from model import Model, Sizes
+from nanoencoder.figures import COLOURS, OF_FURTHER_RUNS
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.pretraining.checkpoint import FRESH, Origin, load_weights
 from nanoencoder.tokenizer import nasty_texts
@@ -156,6 +157,12 @@ def test_weights_are_rounded_to_the_nearest_step(runs, page):
             steps = {tensor['name']: tensor.get('step', 1e-5) for tensor in checkpoint['tensors']}
             for name, p in model.named_parameters():
                 assert (p - rounded[name]).abs().max() <= 0.501 * steps[name], name
+
+
+def test_models_have_their_training_and_a_colour_each(page):
+    first, second = content_of(page)['models']
+    assert first['training'] == second['training'] == '6 clm, then 6 mlm'
+    assert (first['colour'], second['colour']) == (COLOURS['clm', 'mlm'], OF_FURTHER_RUNS[0])
 
 
 def test_what_a_page_cannot_hold_is_refused():
