@@ -36,6 +36,7 @@ from studies.paper import results
 
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 OF_STUDIES = sorted((ROOT / 'studies').glob('*/README.md'))
+OF_SPEEDRUN = sorted((ROOT / 'speedrun').glob('*.md'))
 PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'data.py': prepare,
     'pretrain.py': pretrain,
@@ -214,15 +215,17 @@ def written_by(page):
             cfg, actions = parsed(script, rest)
             if not getattr(actions, 'dry_run', False):
                 made.append((f'out/{cfg.name}', (script, cfg)))
-    blocks = re.findall(r'```python\n# ((?:configs|studies)/\S+\.py)\n((?:.*\n)*?)```', page.read_text())
-    return made + blocks
+    text = page.read_text()
+    blocks = re.findall(r'```python\n# ((?:configs|studies)/\S+\.py)\n((?:.*\n)*?)```', text)
+    lines = [(path, line) for line, path in re.findall(r"echo '(.*)' > (\S+)", text)]
+    return made + blocks + lines
 
 
 def test_no_name_is_written_twice_with_different_settings():
     """A reader who types the commands of two pages loses no run to the other page, and none is
     refused."""
     first = {}      # {name: (page, what it is made of)}
-    for page in PAGES:
+    for page in PAGES + OF_STUDIES + OF_SPEEDRUN:
         for name, made_of in written_by(page):
             other, before = first.setdefault(name, (page, made_of))
             assert made_of == before, f'{name} is written on {other} and, with other settings, on {page}'
@@ -261,7 +264,7 @@ def test_what_a_page_names_is_there(page):
     assert {*re.findall(r'--(\w+)', re.sub('#SBATCH.*', '', text))} <= options
 
     written = {title.split(',')[0] for title in BLOCKS} | {*COPIES}
-    written |= {'studies/again/config.py', 'studies/mine/config.py'}
+    written |= {'studies/embedded_again/config.py', 'studies/mine/config.py'}
     for path in re.findall(r'`((?:nanoencoder|configs|tests|studies|examples|bench)/[\w./]*|\w+\.py)`', text):
         there = any((ROOT / folder / path).exists() for folder in FOLDERS)
         assert there or path in written, path
