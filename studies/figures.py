@@ -36,12 +36,12 @@ DASHES = ('-', '--', ':')       # of the first optimizer, the second, the third
 # {line: MLM's row and that of CLM then MLM in studies/targets}
 LEADS = {'AdamW, one learning rate': ('one-mlm', 'one-clm25-mlm'),
          'AdamW, two learning rates': ('two-mlm', 'two-clm25-mlm'),
-         'Muon': ('muon-mlm', 'muon-clm25-mlm'),
-         'Muon, CLM on 40 % of tokens': ('muon-mlm', 'muon-clm40-mlm'),
+         'Muon, ratio 0.42': ('muon-mlm', 'muon-clm25-mlm'),
+         'Muon, ratio 0.42, CLM on 40 % of tokens': ('muon-mlm', 'muon-clm40-mlm'),
          'AdamW, two learning rates, CLM on 40 % of tokens': ('two-mlm', 'two-clm40-mlm')}
 # {panel: {line: its row in studies/optimiser}}
 PLATEAUS = {'AdamW': {'MLM': 'mlm-3600', 'CLM then MLM': 'clm25-mlm-3600'},
-            'Muon': {'MLM': 'muon-mlm-3600', 'CLM then MLM': 'muon-clm25-mlm-3600'}}
+            'Muon, ratio 6.7': {'MLM': 'muon-mlm-3600', 'CLM then MLM': 'muon-clm25-mlm-3600'}}
 # what the frequencies of the novels' tokens score, special ones left out: computed from the corpus whose
 # fingerprint begins with 02347b740f47, as ordinary_unigram_loss of a new run's config.json would be
 FREQUENCIES = 6.401     # nats
@@ -51,6 +51,8 @@ OF_LAYERS = (':', '--', '-')    # dashes: of the embedding, of layer 1, of layer
 # {study: {model: its line}}
 RATES = {'small': {'clm-3600+rates': 'CLM, 3,600 steps', 'mlm-3600+rates': 'MLM, 3,600 steps'},
          'small_tuning': {'tune-clm-3600': 'CLM, 3,600 steps', 'tune-mlm-3600': 'MLM, 3,600 steps'}}
+# the claims of studies/small, in the order of docs/results.md
+CLAIMS = 'early', 'both', 'continued', 'end', 'level', 'ratio', 'rate'
 KIND_MARKERS = {'SC': 's', 'TC': '^', 'QA': 'D', 'IR': 'v'}
 
 
@@ -219,19 +221,18 @@ def rates(folder, models):
 def claims(report, words):
     """Draw the verdicts of a report.md, a row a claim: our difference with its interval, and the paper's.
 
-    words  {claim: its sentence}"""
+    words  {name of a claim: its sentence}, from top to bottom"""
     drawn, axes = panels(['seven claims of the paper'])
     drawn.set_size_inches(10, 6)
     ax, = axes.values()
     handles = {}    # {what the legend says: of what}
     labels = []
-    for row in table_of_verdicts(report):
-        claim, contrast, ours, _, _, papers, _, _, verdict = row
-        if claim not in words.values():
-            continue    # a contrast that is none of the paper's
+    rows = {row[0]: row for row in table_of_verdicts(report)}
+    for name, claim in words.items():
+        _, contrast, ours, _, _, papers, _, _, verdict = rows[claim]
         _, datasets, rule = contrast.split('; ')
-        tasks = ', '.join(NAMES[name] for name in datasets.split(', '))
-        labels.append(textwrap.fill(f'{claim} ({tasks})', 60))
+        tasks = ', '.join(NAMES[dataset] for dataset in datasets.split(', '))
+        labels.append(textwrap.fill(f'{name}: {claim} ({tasks})', 60))
         y = -len(labels)
         shade = draw_margin(ax, y, rule)
         mean, low, high = map(float, re.findall(r'[-+][\d.]+', ours))
@@ -290,7 +291,8 @@ def main():
     print(save_figure(layers(pandas.read_csv(novels / 'layers.csv')), novels / 'layers.png'))
     for study, models in RATES.items():
         print(save_figure(rates(STUDIES / study, models), STUDIES / study / 'rates.png'))
-    words = {key: claim['words'] for key, claim in read_json(STUDIES / 'paper/claims.json').items()}
+    papers = read_json(STUDIES / 'paper/claims.json')
+    words = {name: papers[name]['words'] for name in CLAIMS}
     report = (STUDIES / 'small/report.md').read_text(encoding='utf-8')
     print(save_figure(claims(report, words), STUDIES / 'small/claims.png'))
 

@@ -132,19 +132,20 @@ def test_a_frozen_page_is_written_again_to_the_byte(name, tmp_path):
 
 
 def test_the_figure_of_claims_is_of_the_table_of_verdicts():
-    """Other contrasts of a study are left out; of the paper's numbers each kind of task has one."""
+    """Claims stand in the order of their words, and other contrasts of a study are left out. Of the paper's
+    numbers each kind of task has one."""
     row = '| {} | a - b; docs_tc; {} | -2.8 [-4.6, -0.9] | [-4.6, -0.9] | 0/6 | {} | 0.08 | 0.2 | **{}** |\n'
     page = '## Verdicts\n\n| claim | ... |\n| ---|--- |\n'
     page += row.format('CLM wins.', 'better', 'TC +1.8, IR -10.7', 'disagrees')
     page += row.format('extra', 'better', 'no number', 'above 0')
     page += row.format('They are level.', 'no difference within 1.2', 'no number', 'cannot tell')
-    ax, = figures.claims(page, {'early': 'CLM wins.', 'level': 'They are level.'}).axes
+    ax, = figures.claims(page, {'level': 'They are level.', 'early': 'CLM wins.'}).axes
     labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert labels == ['CLM wins. (tagging code words)', 'They are level. (tagging code words)']
+    assert labels == ['level: They are level. (tagging code words)', 'early: CLM wins. (tagging code words)']
     drawn = [float(line.get_xdata()[0]) for line in ax.get_lines() if line.get_color() == '#d1603d']
     assert drawn == [1.8, -10.7]
-    assert [words.get_text() for words in ax.texts] == ['disagrees', 'cannot tell']
-    _, shade, _ = ax.collections    # between two bars
+    assert [words.get_text() for words in ax.texts] == ['cannot tell', 'disagrees']
+    shade, *_ = ax.collections    # between two bars
     assert np.ptp(shade.get_paths()[0].vertices[:, 0]) == approx(2.4)
 
 
