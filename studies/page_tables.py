@@ -594,8 +594,8 @@ def optimiser_waits_and_leads():
     names = [f'mlm-{steps}' for steps in LENGTHS]
     early = 'after 1.8 M tokens'
     rows = [
-        line('small', 'embedded texts', 'AdamW', 'mean of four lengths', wait, names, SMALL_TASKS),
-        line('small', 'embedded texts', 'AdamW', early, wait, names[:1], SMALL_TASKS),
+        line('small', 'documentation', 'AdamW', 'mean of four lengths', wait, names, SMALL_TASKS),
+        line('small', 'documentation', 'AdamW', early, wait, names[:1], SMALL_TASKS),
     ]
     for optimizer, mlm in (('AdamW', 'mlm'), (USUAL, 'muon-mlm')):
         wait = last(f'optimiser/{mlm}-14400', 'plateau')
@@ -608,6 +608,15 @@ def optimiser_waits_and_leads():
         rows.append(line('targets', 'novels', optimizer, early, wait, [mlm], TASKS))
     return table(['study, six seeds', "MLM's optimizer", 'when', 'r of wait and CLM then MLM minus MLM',
                   'r of wait and CLM minus MLM'], rows)
+
+
+@table_of
+def optimiser_length_of_the_plateau():
+    rows = []
+    for optimizer, of_muon in (('AdamW', ''), (USUAL, 'muon-')):
+        rows.append([optimizer, steps_of_all('optimiser', f'{of_muon}mlm-1800'),
+                     steps_of_all('optimiser', f'{of_muon}clm25-mlm-1800', 450)])
+    return table(['steps of MLM on the plateau', 'MLM alone', 'after 450 steps of CLM'], rows)
 
 
 @table_of
