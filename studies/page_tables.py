@@ -318,6 +318,32 @@ def small_scores():
 
 
 @table_of
+def small_dropped_tasks():
+    """Tasks that encoders of this size hardly learn."""
+    names = {
+        'clm-14400': 'CLM',
+        'mlm-14400': 'MLM',
+        'untrained': 'untrained',
+        'word-overlap': 'counting shared words',
+        'likeliest-sentence': 'taking the likeliest sentence',
+    }
+    columns = {'docs_pairs': 'pairs of sentences, accuracy', 'docs_qa': 'answers to questions, F1',
+               'docs_sc': 'classes of texts, accuracy'}
+    heads = [f'`{name}`, {words}' for name, words in columns.items()]
+    return table(['after 14.7 M tokens', *heads], rows_of_report('small', names, columns))
+
+
+@table_of
+def small_waits_by_masks():
+    """How long MLM's held-out loss stays above 6.3 nats."""
+    rows = []
+    for ratio, row in {20: 'mlm20-3600', 40: 'mlm-3600', 50: 'mlm50-3600'}.items():
+        steps = first_below(f'small/{row}', 6.3)
+        rows.append([f'{ratio} %', f'{steps.mean():.0f}', f'{steps.min():,.0f} to {steps.max():,.0f}'])
+    return table(['share of masks', 'steps, mean of six seeds', 'least to most'], rows)
+
+
+@table_of
 def small_rates():
     """What an outer rate of fine-tuning costs, compared with the middle one."""
     datasets = 'docs_tc', 'docs_ir'
