@@ -970,7 +970,7 @@ def stuck_settings():
         '`eps` 1e-8 (1e-5 is our default)': ['plateau/eps-1e-8'],
         '`eps` 1e-4': ['plateau/eps-1e-4'],
         '`eps` 1e-3': ['plateau/eps-1e-3'],
-        'warm-up of 10 or 600 steps (100 is our default)': ['plateau/warmup-10', 'plateau/warmup-600'],
+        'warm-up of 10 or 600 steps (100 in all other lines)': ['plateau/warmup-10', 'plateau/warmup-600'],
         'initial weights with a standard deviation of 0.06 or 0.1 (0.02 is our default)':
             ['plateau/initializer-0.06', 'plateau/initializer-0.1'],
         'an output head of its own': ['plateau/untied'],
@@ -990,8 +990,25 @@ def stuck_settings():
 
 
 @table_of
+def stuck_recipes():
+    """Both seeds of counts_tuning at the rate of configs/tiny.py. Steps are those of the whole run."""
+    rows = {    # {words: a row of counts_tuning}
+        'MLM alone, with AdamW and random embeddings': 'mlm-3e-3',
+        'counted embeddings': 'counts-mlm-3e-3',
+        '450 steps of CLM first, which count here': 'clm25-mlm-3e-3',
+        'Muon': 'muon-mlm-3e-3',
+    }
+    lines = []
+    for words, row in rows.items():
+        ended, stayed = steps_on_plateau('counts_tuning', row, 0)
+        assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
+        lines.append([words, ' and '.join(f'{step:,}' for step in ended)])
+    return table(['the run', 'leaves its plateau at step'], lines)
+
+
+@table_of
 def stuck_sooner():
-    """The runs with counted embeddings, of 400 steps, were not kept."""
+    """Six seeds on novels, and on the demo's texts two seeds at two learning rates."""
     alone = steps_of_all('optimiser', 'mlm-1800')
     muon = steps_of_all('optimiser', 'muon-mlm-1800')
     clm_first = steps_of_all('optimiser', 'clm25-mlm-1800', 450)
@@ -1000,8 +1017,17 @@ def stuck_sooner():
         ['450 steps of CLM first', clm_first, alone, 'novels, six seeds'],
         ['Muon in place of AdamW', muon, alone, 'novels, six seeds'],
         ['both', both, alone, 'novels, six seeds'],
-        ['counted embeddings', 'less than 400', 'more than 400', "the demo's texts, one seed, 400 steps"],
     ]
+    counted = {     # {words: (row with counted embeddings, row without, steps of CLM before MLM)}
+        'counted embeddings': ('counts-mlm', 'mlm', 0),
+        'counted embeddings, where both runs have Muon': ('muon-counts-mlm', 'muon-mlm', 0),
+        'counted embeddings, where both begin with CLM': ('counts-clm25-mlm', 'clm25-mlm', 450),
+        'counted embeddings, where both have Muon and begin with CLM':
+            ('muon-counts-clm25-mlm', 'muon-clm25-mlm', 450),
+    }
+    for words, (row, without, clm_steps) in counted.items():
+        lines.append([words, steps_at_two_rates(row, clm_steps), steps_at_two_rates(without, clm_steps),
+                      "the demo's texts, two seeds at two learning rates"])
     return table(['what', 'steps of MLM with it', 'without it', 'where'], lines)
 
 
@@ -1015,6 +1041,16 @@ def stuck_second_rate():
          steps_of_all('targets', 'one-mlm')],
     ]
     return table(['steps of MLM', 'two rates', 'one rate'], lines)
+
+
+def steps_at_two_rates(row, clm_steps):
+    """Least to most of both seeds of counts_tuning, at the two rates that all of its arms have."""
+    steps = []
+    for rate in ('1.5e-3', '3e-3'):
+        ended, stayed = steps_on_plateau('counts_tuning', f'{row}-{rate}', clm_steps)
+        assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
+        steps += ended
+    return least_to_most(steps)
 
 
 def steps_of_all(study, row, clm_steps=0):
