@@ -136,6 +136,8 @@ def masking(monkeypatch):
     """The objectives of docs/hacking.md, where that page says to put them, and that of an example."""
     monkeypatch.setitem(data.OBJECTIVES, 'span', None)  # so that the table is afterwards what it was
     run_block('data.py, below OBJECTIVES', data)
+    monkeypatch.setitem(data.OBJECTIVES, 'skip', None)
+    run_block('the shortest objective: data.py, below OBJECTIVES', data)
     monkeypatch.setitem(data.OBJECTIVES, 'whole_words', whole_words.WHOLE_WORDS)
     monkeypatch.setitem(optimizers.OPTIMIZERS, 'nadam', None)
     run_block('nanoencoder/optimizers.py, below OPTIMIZERS', optimizers)
