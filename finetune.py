@@ -337,10 +337,11 @@ def backward(cfg, world, encoder, batch, kind):
     return total
 
 
-def fit(cfg, base, data, show_progress=False):
+def fit(cfg, base, data, title='', every=20):
     """Train a new head and all of the encoder. Returns (the trained Encoder, the lines of its log).
 
-    show_progress  print a line now and then"""
+    title  of the lines that tell how far it is; without a title there are none
+    every  steps from one of these lines to the next"""
     train = data.examples['train']
     total = cfg.num_steps(len(train))
     head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels), base.pooling)
@@ -362,20 +363,21 @@ def fit(cfg, base, data, show_progress=False):
         optimizer.step()
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr, 'loss': loss, 'grad_norm': norm})
-        if show_progress:
-            print_progress(cfg.name, log, total, time.monotonic() - start)
+        if title:
+            print_progress(title, log, total, every, time.monotonic() - start)
     return encoder, log
 
 
-def print_progress(name, log, total, seconds):
-    """Print a line after the first step, every 20 and at the end: the mean loss of the last 20 steps, and the
-    time left."""
+def print_progress(title, log, total, every, seconds):
+    """Print a line after the first step, and whenever `every` more are done: the mean loss of the last 20
+    steps, and the time left."""
     done = len(log)
-    if done % 20 and 1 < done < total:
+    if done % every and done > 1:
         return
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     left = timedelta(seconds=round(seconds / done * (total - done)))
-    print(f'{name} step {done:,}/{total:,}  loss {loss:.4f}  {left} left')
+    # flushed, and in one write: lines of processes do not mix
+    print(f'{title} step {done:,}/{total:,}  loss {loss:.4f}  {left} left\n', end='', flush=True)
 
 
 @torch.no_grad()
@@ -420,10 +422,13 @@ def write_runs(cfg, base, sets, predictions, log=(), grid=()):
     return '; '.join(words)
 
 
-def do_run(cfg, base, sets, grid=()):
-    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it. A run of a grid, which
-    is the learning rates and the seeds, does not print its progress."""
-    encoder, log = fit(cfg, base, sets[0], show_progress=not grid)
+def do_run(cfg, base, sets, title='', grid=()):
+    """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it.
+
+    title  of its lines of progress; without one, the model's name
+    grid   the learning rates and the seeds of the grid that the run is of, which prints fewer lines"""
+    every = 200 if grid else 20
+    encoder, log = fit(cfg, base, sets[0], title or cfg.name, every)
     predictions = [predict(cfg, base.world, encoder, data) for data in sets]
     words = write_runs(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
@@ -528,11 +533,12 @@ def run_grid(cfg, base, sets):
     start = time.monotonic()
     for k, run in enumerate(todo, 1):
         folder = run_folder(run, cfg.dataset)
+        run_title = f'{title} {folder.name} ({k} of {len(todo)}):'
         try:
             with locked(*run_folders(run, sets)):
                 if is_done(run, base, sets):    # by another process, since the list was made
                     continue
-                words = do_run(run, base, sets, (cfg.lrs, cfg.seeds))
+                words = do_run(run, base, sets, run_title, (cfg.lrs, cfg.seeds))
         except BlockingIOError:
             print(f'{folder}: is left to another process', file=sys.stderr)
             continue
@@ -543,8 +549,7 @@ def run_grid(cfg, base, sets):
             code = 1
             traceback.print_exc()
         left = timedelta(seconds=round((time.monotonic() - start) / k * (len(todo) - k)))
-        line = f'{title} {folder.name} ({k} of {len(todo)}): {words}; {left} left\n'
-        print(line, end='', flush=True)     # in one write: lines of processes do not mix
+        print(f'{run_title} {words}; all runs: {left} left\n', end='', flush=True)
     return code
 
 

@@ -433,6 +433,16 @@ def test_a_grid_within_a_run_of_another_leaves_it_alone(prepared, tmp_path, monk
     assert len(list(tmp_path.rglob('run.json'))) == 6
 
 
+def test_each_run_of_a_grid_says_after_its_first_step_how_long_it_takes(prepared, capsys):
+    cfg, base, data = prepared('SC', lrs=(1e-3, 3e-3), seeds=(4,), steps=2)
+    assert finetune.run_grid(cfg, base, [data]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(': 0 of 2 runs are done')
+    for k, (first, last) in enumerate((lines[1:3], lines[3:]), 1):
+        assert re.search(rf'_sd4 \({k} of 2\): step 1/2  loss [\d.]+  0:\d\d:\d\d left$', first)
+        assert re.search(rf'_sd4 \({k} of 2\): .* validation accuracy .*; all runs: 0:\d\d:\d\d left$', last)
+
+
 def test_what_a_config_says_of_training_does_not_keep_a_probe_from_it(command, tmp_path):
     """As configs/tasks/conll2003.py does; --grid takes a config with a rate for single runs, too."""
     config = tmp_path / 'task.py'
