@@ -531,6 +531,21 @@ def test_a_label_that_is_left_out_is_none_of_trains(tmp_path):
     assert labels == ('x', 'y')
 
 
+def test_the_example_takes_whatever_labels_train_has_and_asks_for_names_of_numbers(tmp_path):
+    for split in ('train', 'test'):
+        rows = [f'{title},{title},{label}\n' for title, label in zip('abcd', ('torch', 'numpy') * 2)]
+        (tmp_path / f'{split}.csv').write_text('title,text,label\n' + ''.join(rows))
+        jsonl(tmp_path / f'{split}.jsonl', [{'title': 'a', 'text': 'b', 'label': k % 2} for k in range(4)])
+    rows, labels = load('example_sc', tmp_path, train='train.csv', test='test.csv')
+    assert labels == ('numpy', 'torch')
+    assert [row['label'] for row in rows['test']] == ['torch', 'numpy'] * 2
+
+    options = {'train': 'train.jsonl', 'test': 'test.jsonl'}
+    refused('list names in `labels` .of numbers the names, from 0 on', load, 'example_sc', tmp_path, **options)
+    rows, _ = load('example_sc', tmp_path, labels=('bad', 'good'), **options)
+    assert [row['label'] for row in rows['test']] == ['bad', 'good'] * 2
+
+
 @pytest.mark.parametrize('scheme', ['IOB2', 'plain'])
 def test_words_without_a_tag_are_in_neither_loss_nor_score(tmp_path, scheme, capsys):
     for split in ('train', 'test'):
