@@ -70,8 +70,7 @@ class Task(Source):
             with blame(f'{name} is no template', ValueError):
                 columns = columns_of(template)
             require(name, columns, 'text with columns in braces, as "Is it {it}?"')
-        names = {name for name in self.labels if isinstance(name, str)}
-        require('labels', len(names) == len(self.labels), 'a tuple of different names')
+        require('labels', len({*self.labels}) == len(self.labels), 'a tuple of different names')
         for value in self.unlabelled:
             is_label = value is None or isinstance(value, SCALARS)
             require('unlabelled', is_label, 'a tuple of what stands in the file, texts, numbers or None')
