@@ -65,8 +65,9 @@ class Task(Source):
             require(name, getattr(self, name), 'the name of a split or file')
         require('score', self.score == 'mean' or self.kind == 'IR', 'left out: it is for IR alone')
         require('pair', len(self.pair) == 2, 'two templates, of a query and its document')
-        templates = ('template', self.template), ('query', self.query), ('document', self.document)
-        for name, template in (*templates, *(('pair', template) for template in self.pair)):
+        templates = [(name, getattr(self, name)) for name in ('template', 'query', 'document')]
+        templates += [('pair', template) for template in self.pair]
+        for name, template in templates:
             with blame(f'{name} is no template', ValueError):
                 columns = columns_of(template)
             require(name, columns, 'text with columns in braces, as "Is it {it}?"')
