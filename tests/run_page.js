@@ -6,7 +6,8 @@ const page = fs.readFileSync(process.argv[2], 'utf8');
 const scripts = [...page.matchAll(/<script[^>]*>([^]*?)<\/script>/g)].map(match => match[1]);
 const data = JSON.parse(scripts[0]);
 vm.runInThisContext(scripts[1]);    // tokenizer.js
-vm.runInThisContext(scripts[2]);    // model.js
+vm.runInThisContext(scripts[2]);    // weights.js
+vm.runInThisContext(scripts[3]);    // model.js
 
 async function main() {
   const {texts, asked} = JSON.parse(fs.readFileSync(0, 'utf8'));

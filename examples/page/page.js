@@ -1,10 +1,10 @@
-// What one sees and can press. model.js and tokenizer.js stand before this in the page.
+// What one sees and can press. The other files stand before this one in the page.
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const ids = ids_of(data.tokenizer);
 const loaded = new Map();       // weights, by checkpoint
 const element = id => document.getElementById(id);
-const percent = share => `${Number((100 * share).toPrecision(2))} %`;
+const percent = share => `${Number((100 * share).toPrecision(2))}\u00a0%`;      // no line ends before the sign
 const thousands = number => number.toLocaleString('en');
 const TRAININGS = {
   clm: 'CLM: predict each token from those before it',
