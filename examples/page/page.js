@@ -148,8 +148,8 @@ function show_step(causal) {
   let sees = 'Each token sees the whole sentence.';
   if (causal) sees = 'Each token sees only itself and what stands before it.';
   const training = TRAININGS[objective] ?? objective ?? 'an unknown objective';
-  const way = causal === trained_causal ? 'that way' : 'the other way';
-  let trained = `These weights were trained ${way}, with ${training}.`;
+  const mask = trained_causal ? 'with' : 'without';
+  let trained = `These weights were trained ${mask} the causal mask, by ${training}.`;
   if (step === 0) trained = 'These weights are random.';
   const guess = offset ? ' The guess comes from the token before the mask.' : '';
   element('explained').textContent = `${sees} ${trained}${guess}`;
