@@ -3,8 +3,10 @@
     python studies/hold_out.py texts/ewt_pos texts/wn_sc texts/squad_ir    # writes texts/ewt_pos_tuning, ...
 
 Of train.jsonl the last third is held out, as it stands in the file: neighbours come from one document. Its
-rows are validation and test in turn. Pairs of queries and documents become a search over the documents that
-are held out. A study with choose = 'held-out rows' does this by itself."""
+rows are validation and test in turn. Rows with the columns `query` and `positive` are pairs: they become a
+search over the documents that are held out. Each pair is one query with one relevant document, so of a query
+in several pairs only one document counts at a time, and another of its documents as a miss. A study with
+choose = 'held-out rows' does all this by itself."""
 import sys
 from pathlib import Path
 
@@ -39,9 +41,9 @@ def tuning_folder(data):
 def on_held_out_rows(settings):
     """Return settings of finetune.py for the task that hold_out makes. ValueError if it makes none of it."""
     is_train = settings.get('train', 'train') in ('train', 'train.jsonl')
-    if not settings.get('data') or not is_train or settings.get('score_on'):
+    if not settings.get('data') or not is_train or settings.get('score_on') or settings.get('pair'):
         raise ValueError("choose = 'held-out rows' wants `data`, a folder whose train.jsonl is the training "
-                         'rows, and no score_on')
+                         'rows, no score_on, and no pair: columns of retrieval are query and positive')
     splits = {split: split for split in ('train', 'validation', 'test')}
     return settings | splits | {'data': str(tuning_folder(settings['data']))}
 
@@ -66,7 +68,7 @@ def hold_out(folder, made_by=''):
 
 
 def write_task(made, train, held):
-    if 'positive' in held[0]:
+    if held[0].keys() >= {'query', 'positive'}:
         documents = write_search(made, held)
         train = [row for row in train if row['positive'] not in documents]
     else:
@@ -76,8 +78,7 @@ def write_task(made, train, held):
 
 
 def write_search(made, pairs):
-    """Write pairs in BEIR's layout: each query has one document that is relevant to it. Returns
-    {document: its id}."""
+    """Write pairs in BEIR's layout. Each is a query with one relevant document. Returns {document: id}."""
     ids = {}
     queries = []
     grades = []

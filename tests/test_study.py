@@ -493,6 +493,11 @@ def test_rows_that_rates_are_chosen_on_are_held_out(tmp_path):
     assert len(loaded['train']) == 20
     assert len(found) == 6
     assert not trained & found
+
+    (tmp_path / 'sc/train.jsonl').write_text(json_lines([row | {'positive': 'yes'} for row in rows]))
+    hold_out.hold_out(tmp_path / 'sc')      # a column of that name alone makes no pairs
+    assert [row['text'] for row in hold_out.read_rows(tmp_path / 'sc_tuning/test.jsonl')] == [
+        row['text'] for row in parts[2]]
     (tmp_path / 'sc/train.jsonl').write_text(json_lines(rows[:3]))
     refused('has 3 rows, too few for three splits', hold_out.hold_out, tmp_path / 'sc')
 
@@ -656,7 +661,8 @@ def test_a_study_chooses_by_loss_without_any_task(choosing, runner):
     ("choices 'CLM then MLM': no entry of tasks has clm-2 on words", {"('*',)": "('clm-1',)"}),
     ("choices 'MLM': rows end with clm and mlm, whose losses do not compare",
      {"'held-out rows'": "'loss'", "(('mlm', 12),)": "(('clm', 12),)", "('mlm-1',)": "('mlm-1', 'clm-1')"}),
-    ("tasks 1: choose = 'held-out rows' wants `data`, a folder whose", {"'lrs'": "'train': 'small', 'lrs'"})])
+    ("tasks 1: choose = 'held-out rows' wants `data`, a folder whose", {"'lrs'": "'train': 'small', 'lrs'"}),
+    ("tasks 1: choose = 'held-out rows' wants `data`", {"'lrs'": "'pair': ('{a}', '{b}'), 'lrs'"})])
 def test_a_choice_that_cannot_be_made_is_refused(choosing, words, changes):
     for old, new in changes.items():
         edit(choosing / 'config.py', old, new)
