@@ -12,9 +12,10 @@ import pytest
 from conftest import ROOT, edit
 from recipes import BLOCKS, README
 
-# The two tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, and runs of
-# the paper that are branches of longer ones
-OF_OUR_SCHEDULE = 'test_schedule_by_hand', 'test_the_papers_38_runs'
+# The three tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, its picture,
+# and runs of the paper that are branches of longer ones
+OF_OUR_SCHEDULE = ('test_pretrain.py::test_schedule_by_hand', 'test_pretrain.py::test_the_papers_38_runs',
+                   'test_pictures.py::test_pictures_are_what_the_script_draws[schedule]')
 
 
 def copy_repository(folder):
@@ -102,7 +103,7 @@ def test_all_recipes_leave_every_test_green(tmp_path):
     of_an_outer_run = 'PYTEST_', 'PYTHONPATH'
     environment = {name: value for name, value in os.environ.items() if not name.startswith(of_an_outer_run)}
     words = [*shlex.split(command), '-p', 'no:cacheprovider']
-    words += [f'--deselect=tests/test_pretrain.py::{name}' for name in OF_OUR_SCHEDULE]
+    words += [f'--deselect=tests/{name}' for name in OF_OUR_SCHEDULE]
     result = subprocess.run(
         [sys.executable, '-m', *words],
         cwd=tmp_path / 'fork', env=environment, capture_output=True, text=True, timeout=1_800)
