@@ -12,8 +12,8 @@ import pytest
 from conftest import ROOT, edit
 from recipes import BLOCKS, README
 
-# The three tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, its picture,
-# and runs of the paper that are branches of longer ones
+# The three tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, its
+# picture, and runs of the paper that are branches of longer ones
 OF_OUR_SCHEDULE = ('test_pretrain.py::test_schedule_by_hand', 'test_pretrain.py::test_the_papers_38_runs',
                    'test_pictures.py::test_pictures_are_what_the_script_draws[schedule]')
 

@@ -541,7 +541,8 @@ def test_the_example_takes_whatever_labels_train_has_and_asks_for_names_of_numbe
     assert [row['label'] for row in rows['test']] == ['torch', 'numpy'] * 2
 
     options = {'train': 'train.jsonl', 'test': 'test.jsonl'}
-    refused('list names in `labels` .of numbers the names, from 0 on', load, 'example_sc', tmp_path, **options)
+    refused('list names in `labels` .of numbers the names, from 0 on',
+            load, 'example_sc', tmp_path, **options)
     rows, _ = load('example_sc', tmp_path, labels=('bad', 'good'), **options)
     assert [row['label'] for row in rows['test']] == ['bad', 'good'] * 2
 

@@ -10,12 +10,13 @@ Of checkpoints of studies/counts, six seeds each, it measures two things:
 Writes late.csv, a line for each checkpoint, and late.md: how CLM then MLM differs from MLM.
 
 Written before the first of these numbers. Expected: at steps 600 and 1,800 CLM then MLM has the greater
-identity, in six of six seeds under AdamW, and by less than half as much under Muon; at 7,200 steps it leads by
-less than 5 points. On docs_ir its frozen MaxSim leads by 5 to 15 points at 1,800 steps under AdamW, and by less
-under Muon. wn_ir is the control, since its queries share no words with their answers: nothing is seen there.
-One and two seeds of another study had shown this much: identity 22 and 14 % against 62 and 66 % at step 600;
-frozen MaxSim 8.8 against 19.0 at step 1,800."""
+identity, in six of six seeds under AdamW, and by less than half as much under Muon; at 7,200 steps it leads
+by less than 5 points. On docs_ir its frozen MaxSim leads by 5 to 15 points at 1,800 steps under AdamW, and by
+less under Muon. wn_ir is the control, since its queries share no words with their answers: nothing is seen
+there. One and two seeds of another study had shown this much: identity 22 and 14 % against 62 and 66 % at
+step 600; frozen MaxSim 8.8 against 19.0 at step 1,800."""
 import concurrent.futures
+import csv
 import os
 import statistics
 import subprocess
@@ -142,7 +143,8 @@ def score_row(cells, optimizer, first, second):
     cfg = evaluate.Settings(split='both')
     seen = evaluate.estimate([[(1, cells[optimizer + first]), (-1, cells[optimizer + second])]], cfg)
     above = sum(value > 0 for value in seen.by_seed.values())
-    return f'{100 * seen.mean:+.1f} [{100 * seen.low:+.1f}, {100 * seen.high:+.1f}], {above}/{len(seen.by_seed)}'
+    return (f'{100 * seen.mean:+.1f} [{100 * seen.low:+.1f}, {100 * seen.high:+.1f}], '
+            f'{above}/{len(seen.by_seed)}')
 
 
 def main():
@@ -161,8 +163,8 @@ def main():
             cell = cells[step or 1_800, dataset, score][row]
             scores.append(cell.mean if row == 'untrained' else cell.scores[seed])
         lines.append([row, step, seed, *[f'{100 * value:.2f}' for value in (share, *scores)]])
-    text = '\n'.join(','.join(f'"{word}"' if ',' in str(word) else str(word) for word in line) for line in lines)
-    (FOLDER / 'late.csv').write_text(text + '\n')
+    with open(FOLDER / 'late.csv', 'w', newline='') as file:
+        csv.writer(file, lineterminator='\n').writerows(lines)
 
     rows = []
     for optimizer in ('', 'muon-'):
