@@ -337,11 +337,10 @@ def backward(cfg, world, encoder, batch, kind):
     return total
 
 
-def fit(cfg, base, data, title='', every=20):
+def fit(cfg, base, data, title=''):
     """Train a new head and all of the encoder. Returns (the trained Encoder, the lines of its log).
 
-    title  of the lines that tell how far it is; without a title there are none
-    every  steps from one of these lines to the next"""
+    title  of the lines that tell how far it is; without a title there are none"""
     train = data.examples['train']
     total = cfg.num_steps(len(train))
     head = new_head(data.kind.head, base.transformer.sizes.hidden_size, len(data.labels), base.pooling)
@@ -364,15 +363,15 @@ def fit(cfg, base, data, title='', every=20):
         optimizer.zero_grad()
         log.append({'step': step + 1, 'lr': lr, 'loss': loss, 'grad_norm': norm})
         if title:
-            print_progress(title, log, total, every, time.monotonic() - start)
+            print_progress(title, log, total, time.monotonic() - start)
     return encoder, log
 
 
-def print_progress(title, log, total, every, seconds):
-    """Print a line after the first step, and whenever `every` more are done: the mean loss of the last 20
-    steps, and the time left."""
+def print_progress(title, log, total, seconds):
+    """Print a line after the first step, and after every 50: the mean loss of the last 20 steps, and the time
+    left."""
     done = len(log)
-    if done % every and done > 1:
+    if done % 50 and done > 1:
         return
     loss = statistics.fmean(line['loss'] for line in log[-20:])
     left = timedelta(seconds=round(seconds / done * (total - done)))
@@ -426,9 +425,8 @@ def do_run(cfg, base, sets, title='', grid=()):
     """Do one fine-tuning: fit, predict every set, write. Returns what to tell of it.
 
     title  of its lines of progress; without one, the model's name
-    grid   the learning rates and the seeds of the grid that the run is of, which prints fewer lines"""
-    every = 200 if grid else 20
-    encoder, log = fit(cfg, base, sets[0], title or cfg.name, every)
+    grid   the learning rates and the seeds of the grid that the run is of"""
+    encoder, log = fit(cfg, base, sets[0], title or cfg.name)
     predictions = [predict(cfg, base.world, encoder, data) for data in sets]
     words = write_runs(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:

@@ -11,6 +11,10 @@ RECIPES = ''.join((ROOT / page).read_text()
 BLOCKS = dict(re.findall(r'```python\n# (.*)\n((?:.*\n)*?)```', RECIPES))
 
 
+def indented(block):
+    return re.sub('(?m)^(?=.)', '    ', block)
+
+
 def run_block(title, module, **names):
     """Execute a block of a page with the names of a module, and others. Returns all names."""
     scope = vars(module) | names

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from conftest import ROOT, edit
-from recipes import BLOCKS, README
+from recipes import BLOCKS, README, indented
 
 # The three tests that hold what a recipe replaces, as docs/hacking.md says: the schedule's rates, its
 # picture, and runs of the paper that are branches of longer ones
@@ -33,10 +33,6 @@ def put_below(path, table, block):
     lines = text.splitlines(keepends=True)
     lines[ends[0]:ends[0]] = ['\n', '\n', *block.splitlines(keepends=True)]
     path.write_text(''.join(lines))
-
-
-def indented(block):
-    return re.sub('(?m)^(?=.)', '    ', block)
 
 
 def apply_block(folder, title, block):
