@@ -317,8 +317,8 @@ def print_rows(study, jobs, processes):
             computed -= row.parent_step
         print(f'{number:>2}  {row.name:<28}  {row.steps:>7,} steps  {row.settings.get(row.begins, "")}')
     seeds = len(study.seeds)
-    print(f'{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds) of '
-          f'{computed * seeds:,} steps; {len(jobs):,} processes are left')
+    print(f'{len(study.rows) * seeds:,} pretrainings ({len(study.rows)} rows x {seeds} seeds), '
+          f'{computed * seeds:,} steps in all; {len(jobs):,} processes are left')
     if jobs:
         hours = hours_of_pretraining(study, jobs, processes)
         print(f'hours of pretraining: {hours}; fine-tunings come on top')

@@ -347,7 +347,7 @@ def test_a_baseline_is_handed_what_it_knows(place, runner):
 def test_a_dry_run_starts_nothing_and_a_row_takes_what_it_branches_from(place, runner):
     code, text, starts = runner.do('--dry_run')
     assert re.search(r'(?m)^ *3  clm-mlm +12 steps +clm/3$', text)
-    assert '8 pretrainings (4 rows x 2 seeds) of 78 steps; 24 processes are left' in text
+    assert '8 pretrainings (4 rows x 2 seeds), 78 steps in all; 24 processes are left' in text
     assert 'not known' in text
     assert (code, starts) == (0, [])
     assert not (place / 'logs').exists()
