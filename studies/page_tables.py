@@ -773,9 +773,9 @@ def targets_losses():
     names = {
         'AdamW, one rate': ('one-clm25-mlm', 'one-mlm'),
         'AdamW, two rates': ('two-clm25-mlm', 'two-mlm'),
-        'AdamW, two rates, CLM at 40 %': ('two-clm40-mlm', 'two-mlm'),
+        'AdamW, two rates, with CLM at 40 %': ('two-clm40-mlm', 'two-mlm'),
         LOW: ('muon-clm25-mlm', 'muon-mlm'),
-        f'{LOW}, CLM at 40 %': ('muon-clm40-mlm', 'muon-mlm'),
+        f'{LOW}, with CLM at 40 %': ('muon-clm40-mlm', 'muon-mlm'),
     }
     rows = []
     for words, (both, mlm) in names.items():
@@ -783,7 +783,7 @@ def targets_losses():
         half = seeds_half([gained.tolist()])
         mean = gained.mean()
         rows.append([words, f'{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]'])
-    return table(['held-out loss of CLM then MLM, below that of MLM', 'nats'], rows)
+    return table(['held-out loss: MLM minus CLM then MLM', 'nats'], rows)
 
 
 @table_of
@@ -862,20 +862,20 @@ def plateau_settings():
         'rate 7.5e-4': 'plateau/rate-7.5e-4',
         'rate 1.5e-3': 'optimiser_tuning/mlm-1.5e-3',
         'rate 6e-3': 'optimiser_tuning/mlm-6e-3',
-        'eps 1e-8 (for 1e-5)': 'plateau/eps-1e-8',
+        'eps 1e-8 (default 1e-5)': 'plateau/eps-1e-8',
         'eps 1e-4': 'plateau/eps-1e-4',
         'eps 1e-3': 'plateau/eps-1e-3',
-        'beta2 0.5 (for 0.95)': 'plateau/beta2-0.5',
+        'beta2 0.5 (default 0.95)': 'plateau/beta2-0.5',
         'beta2 0.8': 'plateau/beta2-0.8',
         'beta2 0.9': 'plateau/beta2-0.9',
         'beta2 0.99': 'plateau/beta2-0.99',
         'beta2 0.999': 'plateau/beta2-0.999',
-        'warm-up of 10 steps (for 100)': 'plateau/warmup-10',
+        'warm-up of 10 steps (default 100)': 'plateau/warmup-10',
         'warm-up of 600': 'plateau/warmup-600',
         'beta2 0.8, warm-up of 10': 'plateau/beta2-0.8-warmup-10',
         'beta2 0.8, warm-up of 10, rate 1.5e-3': 'optimiser_tuning/quick-mlm-1.5e-3',
         'beta2 0.8, warm-up of 10, rate 6e-3': 'optimiser_tuning/quick-mlm-6e-3',
-        'initial sd 0.06 (for 0.02)': 'plateau/initializer-0.06',
+        'initial sd 0.06 (default 0.02)': 'plateau/initializer-0.06',
         'initial sd 0.1': 'plateau/initializer-0.1',
         'output head not tied': 'plateau/untied',
         '4,096 tokens a step (450 steps)': 'plateau/batch-4096',
@@ -905,7 +905,8 @@ def plateau_120m_losses():
         cells = [f'{loss_120m(row, step):.2f}' for step in steps]
         rows.append([words, waits(f'plateau_120m/{row}'), *cells])
     rows = [[cell.replace('nan', 'stopped') for cell in row] for row in rows]
-    return table(['held-out MLM loss at step', 'plateau ends at step', *map(str, steps)], rows)
+    heads = [f'loss at step {step}' for step in steps]
+    return table(['objective and optimizer', 'plateau ends at step', *heads], rows)
 
 
 def loss_120m(row, step):
