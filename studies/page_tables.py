@@ -181,24 +181,25 @@ def paper_steps():
         'SST-2': ('SC', 'sst2'),
     }
     rows = []
-    factors = []
+    factors = {step: [] for step in steps[:3]}
     for name, key in names.items():
         clm, mlm = [
             [published.numbers()[f'610m-{arm}-42k-{step}', *key][0] for step in steps]
             for arm in ('clm', 'mlm40')]
         cells = []
-        for step, score in zip(steps[:3], clm):
+        for step, score in zip(factors, clm):
             if score < mlm[0]:      # MLM's first checkpoint has more
                 cells.append('under 1')
                 continue
             factor = np.exp(np.interp(score, mlm, np.log(steps))) / step
             cells.append(f'{factor:.1f}')
-            factors.append(factor)
+            factors[step].append(factor)
         rows.append([name, *cells])
-    rows.append([f'all: median {np.median(factors):.1f}', f'least {min(factors):.1f}',
-                 f'most {max(factors):.1f}', ''])
+    rows.append(['median (least to most), without "under 1"',
+                 *(f'{np.median(these):.1f} ({min(these):.1f} to {max(these):.1f})'
+                   for these in factors.values())])
     return table(["MLM needs so many times the steps, for CLM's score after",
-                  *(f'{step:,} steps' for step in steps[:3])], rows)
+                  *(f'{step:,} steps' for step in factors)], rows)
 
 
 # ---------------------------------------------------------------------------
