@@ -960,7 +960,7 @@ def least_to_most(steps):
 def stuck_settings():
     """Two seeds of each setting. A run that has not left after its 1,800 steps has stayed."""
     settings = {    # {words: rows of studies}
-        'the defaults, and a learning rate of 3e-3': ['plateau/plain'],
+        'the settings of `configs/tiny.py`': ['plateau/plain'],
         'learning rate 7.5e-4 or 1.5e-3': ['plateau/rate-7.5e-4', 'optimiser_tuning/mlm-1.5e-3'],
         'learning rate 6e-3': ['optimiser_tuning/mlm-6e-3'],
         '`beta2` 0.8 or 0.9 (0.95 is our default)': ['plateau/beta2-0.8', 'plateau/beta2-0.9'],
@@ -973,7 +973,7 @@ def stuck_settings():
         'warm-up of 10 or 600 steps (100 in all other lines)': ['plateau/warmup-10', 'plateau/warmup-600'],
         'initial weights with a standard deviation of 0.06 or 0.1 (0.02 is our default)':
             ['plateau/initializer-0.06', 'plateau/initializer-0.1'],
-        'an output head of its own': ['plateau/untied'],
+        'an output head of its own (in `configs/tiny.py` it is tied)': ['plateau/untied'],
     }
     lines = []
     for words, rows in settings.items():
@@ -995,7 +995,7 @@ def stuck_recipes():
     rows = {    # {words: a row of counts_tuning}
         'MLM alone, with AdamW and random embeddings': 'mlm-3e-3',
         'counted embeddings': 'counts-mlm-3e-3',
-        '450 steps of CLM first, which count here': 'clm25-mlm-3e-3',
+        '450 steps of CLM, then MLM: steps from the start of the run': 'clm25-mlm-3e-3',
         'Muon': 'muon-mlm-3e-3',
     }
     lines = []
