@@ -115,7 +115,11 @@ def test_a_margin_is_of_mlm_alone_and_never_negative(model, margin):
     assert report.find_margin(evidence, contrast) == approx(margin)
 
 
-@pytest.mark.parametrize('name', ['small', 'novels', 'optimiser', 'optimiser_embedded', 'targets'])
+LONGER = [pytest.param(name, marks=pytest.mark.slow)
+          for name in ('novels', 'optimiser', 'optimiser_embedded', 'targets')]
+
+
+@pytest.mark.parametrize('name', ['small', *LONGER])
 def test_verdicts_are_recomputed_without_our_code(name):
     result = run_process('tests/recompute.py', f'studies/{name}', timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
