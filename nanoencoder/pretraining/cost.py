@@ -11,6 +11,7 @@ from nanoencoder.files import saved_state
 from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of_checkpoint
 from nanoencoder.optimizers import groups_in_words, make_groups
 from nanoencoder.prepare import read_meta
+from nanoencoder.pretraining.memory import weights_of_layer
 from nanoencoder.processes import has_fa3
 
 PEAKS = {  # FLOP/s in bf16 without sparsity, by torch's names of GPUs; NVIDIA's datasheets
@@ -40,11 +41,8 @@ def count_flops(sizes, tokens, targets, pairs):
     d = sizes.hidden_size
     L = sizes.num_hidden_layers
     queries = sizes.num_attention_heads * sizes.head_size
-    keys = sizes.num_key_value_heads * sizes.head_size
-    # of a layer: query and output, key and value, and three matrices of the MLP
-    weights = d * (2 * queries + 2 * keys + 3 * sizes.intermediate_size)
     # a weight, like a number of a key or a value that one attends to, is multiplied and added
-    matrices = 2 * L * weights * tokens
+    matrices = 2 * L * weights_of_layer(sizes) * tokens
     logits = 2 * d * sizes.vocab_size * targets
     attention = 4 * L * queries * pairs
     return 3 * (matrices + logits + attention)
