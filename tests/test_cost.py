@@ -123,6 +123,37 @@ def test_an_epoch_too_many_is_a_warning(capsys, settings):
     assert warning in capsys.readouterr().out
 
 
+def parsed(config, *words):
+    cfg, _ = parse(pretrain.Settings, [str(ROOT / f'configs/{config}.py'), *words])
+    return cfg
+
+
+@pytest.mark.parametrize('cfg, command, hours', [
+    # 42,000 steps of 2,359,296 tokens, and one in a thousand more to hold out: 99.19 billion
+    (CFG, 'fineweb_edu.py --max_tokens=99_200_000_000', '14.5 hours'),
+    # after the rows of the model that it continues: 64,000 steps
+    (parsed('610m_cpt'), 'fineweb_edu.py --max_tokens=152_000_000_000', '22.2 hours'),
+    (parsed('small'), 'fineweb_edu_2b.py', '18 min'),       # the config says how many
+    (parsed('plateau_120m', '--corpus=corpora/mine'),
+     'folder.py --path=YOUR_TEXTS --out=corpora/mine', '')])
+def test_a_dry_run_says_how_to_make_a_corpus_and_how_long_that_takes(monkeypatch, cfg, command, hours):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(cost.Path, 'exists', lambda path: False)
+    words, _, seconds = cost.corpus_of(cfg)
+    assert words.endswith(f'{"":12}python data.py configs/corpora/{command}')
+    if hours:
+        assert cost.time_in_words(seconds) == hours
+    else:
+        assert seconds == 0
+
+
+def test_texts_that_are_missing_are_made_first(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(cost.Path, 'exists', lambda path: False)
+    command, _ = cost.corpus_command(parsed('tiny'))
+    assert command == 'python examples/embedded_docs.py && python data.py configs/corpora/docs.py'
+
+
 @pytest.mark.parametrize('config, setting', [('610m_cpt', 'weights_from'), ('610m_clm_mlm', 'branch_from')])
 def test_a_dry_run_counts_before_the_parent_is_there(config, setting, tmp_path):
     """With the sizes of the settings; and a run is refused."""

@@ -1,5 +1,6 @@
 """What a run costs, counted before it starts: `pretrain.py --dry_run` prints it. A run's log says how much of
 the peak of its GPUs it uses."""
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import torch
 
 from data import OBJECTIVES, SHORTEST, check_rows, objective_at, rows_at_once
 from model import Model
+from nanoencoder import prepare
 from nanoencoder.files import saved_state
 from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of_checkpoint
 from nanoencoder.optimizers import groups_in_words, make_groups
-from nanoencoder.prepare import read_meta
-from nanoencoder.pretraining.memory import weights_of_layer
+from nanoencoder.pretraining.memory import CARDS, fit_in_words, peak, weights_of_layer
 from nanoencoder.processes import has_fa3
+from nanoencoder.settings import parse
 
 PEAKS = {  # FLOP/s in bf16 without sparsity, by torch's names of GPUs; NVIDIA's datasheets
     'NVIDIA A100-PCIE-40GB': 312e12,
@@ -33,6 +35,7 @@ GPUS = {    # for which --dry_run says how long
     'RTX 4090': 'NVIDIA GeForce RTX 4090',
 }
 UTILISATION = 0.4    # of the peak: an H200 reached 0.32 (an update after 6 rows) to 0.41 (after 32) at 610M
+TOKENISED = 1.9e6    # tokens a second that data.py makes of texts on one CPU core: docs/speed.md
 
 
 def count_flops(sizes, tokens, targets, pairs):
@@ -147,14 +150,75 @@ def is_missing(parent):
     return bool(parent) and not Path(parent).exists() and not is_hub_id(parent)
 
 
-def epochs_of(cfg):
-    """Return what --dry_run says of a run's corpus, and how often the run reads it: 0 if it is not there."""
-    meta = Path(cfg.corpus, 'meta.json')
-    if not meta.exists():
-        return 'not there yet', 0
-    tokens = read_meta(cfg.corpus)['tokens']
-    epochs = (cfg.first_row + cfg.total_steps * cfg.rows_per_step) / max(1, tokens // cfg.context)
-    return f'{tokens:,} tokens, read {epochs:.2f} times', epochs
+def corpus_of(cfg):
+    """Return what --dry_run says of a run's corpus, how often the run reads it (0 if nobody knows yet), and
+    the seconds that one CPU core takes to make it (0 if it is there)."""
+    rows = cfg.first_row + cfg.total_steps * cfg.rows_per_step
+    if Path(cfg.corpus, 'meta.json').exists():
+        tokens = prepare.read_meta(cfg.corpus)['tokens']
+        epochs = rows / max(1, tokens // cfg.context)
+        return f'{tokens:,} tokens, read {epochs:.2f} times', epochs, 0
+
+    command, tokens = corpus_command(cfg)
+    words = f'not there yet. To make it:\n{"":12}{command}'
+    if not tokens:
+        return words, 0, 0
+    return words, rows * cfg.context / tokens, tokens / TOKENISED
+
+
+def corpus_command(cfg):
+    """Return the command that makes a run's corpus, and how many tokens it will have; 0: its texts decide."""
+    for path in sorted(Path('configs/corpora').glob('*.py')):
+        corpus, _ = parse(prepare.Settings, [str(path)])
+        if Path(corpus.out) == Path(cfg.corpus):
+            break
+    else:
+        command = f'python data.py configs/corpora/folder.py --path=YOUR_TEXTS --out={cfg.corpus}'
+        if cfg.weights_from:
+            command += f' --tokenizer={cfg.weights_from}'
+        return command, 0
+
+    command = f'python data.py {path}'
+    if corpus.source == 'folder':
+        are_there = all(Path(texts).exists() for texts in corpus.path.split(', '))
+        if corpus.made_by and not are_there:
+            command = f'{corpus.made_by} && {command}'
+        return command, 0
+    tokens = corpus.max_tokens
+    if not tokens:  # as many as the run reads and the corpus holds out, rounded up to three digits
+        rows = cfg.first_row + cfg.total_steps * cfg.rows_per_step
+        needed = math.ceil(rows * cfg.context / (1 - corpus.val_permille / 1000))
+        unit = 10 ** max(0, len(str(needed)) - 3)
+        tokens = math.ceil(needed / unit) * unit
+        command += f' --max_tokens={tokens:_}'
+    return command, tokens
+
+
+def memory_in_words(cfg, world_size, model):
+    """Return what --dry_run says of the memory of a GPU and of the disk."""
+    weights = numbers_in(model.parameters())
+    at_once = rows_at_once(cfg, world_size)
+    moments = 8 * weights   # bytes: two numbers in fp32 a weight, with Muon one of the layers' matrices
+    if cfg.optimizer == 'muon':
+        moments -= 4 * numbers_in(p for p in model.model.layers.parameters() if p.ndim == 2)
+    saved = 4 * weights + moments
+    held = saved + 4 * weights      # gradients, too
+    sharded = held / world_size
+    if cfg.rows_per_step // world_size > at_once:
+        # with several micro-batches FSDP's gradients stay whole until the last
+        sharded += 4 * weights
+
+    in_use = sharded if cfg.parallel == 'fsdp' else held
+    at_peak = peak(cfg, world_size, weights, in_use, at_once)
+    fits = [f'{card} GB: {fit_in_words(cfg, world_size, weights, in_use, card)}' for card in CARDS]
+    kept = len(cfg.save_at) + cfg.keep + 1
+    separator = f'\n{"":12}'
+    return f"""\
+memory      {held / 2 ** 30:.2f} GiB of each GPU for weights, gradients and {cfg.optimizer}'s moments (ddp)
+            {sharded / 2 ** 30:.2f} GiB (fsdp)
+            {at_peak / 2 ** 30:.3g} GiB with the activations of {at_once} rows ({cfg.parallel}), an estimate
+fits        {separator.join(fits)}
+disk        {saved / 1e9:.2f} GB a checkpoint, at most {kept} of them: {saved * kept / 1e9:,.2f} GB"""
 
 
 def dry_run(cfg, world_size):
@@ -171,7 +235,10 @@ def dry_run(cfg, world_size):
     share = cfg.rows_per_step // world_size
     at_once = rows_at_once(cfg, world_size)
 
-    corpus, epochs = epochs_of(cfg)
+    corpus, epochs, seconds = corpus_of(cfg)
+    before = ''
+    if seconds:
+        before = f'\n{"":12}before that {time_in_words(seconds)} of one CPU core, to make the corpus'
     begun = 0
     after = ''
     if cfg.branch_from and not is_missing(cfg.branch_from):
@@ -186,15 +253,6 @@ def dry_run(cfg, world_size):
     if cfg.fa3 and has_fa3():
         attention = 'FA3 on GPUs of Hopper\'s kind, elsewhere FA2'
 
-    moments = 8 * weights   # bytes: two numbers in fp32 a weight, with Muon one of the layers' matrices
-    if cfg.optimizer == 'muon':
-        moments -= 4 * numbers_in(p for p in model.model.layers.parameters() if p.ndim == 2)
-    saved = 4 * weights + moments
-    held = saved + 4 * weights      # gradients, too
-    sharded = held / world_size
-    if share > at_once:     # with several micro-batches FSDP's gradients stay whole until the last
-        sharded += 4 * weights
-    kept = len(cfg.save_at) + cfg.keep + 1
     groups = groups_in_words(make_groups(model, cfg), cfg)
     optimizer = f'\n{"":12}'.join([cfg.optimizer, *groups])
     print(f"""\
@@ -205,12 +263,10 @@ optimizer   {optimizer}
 tokens      {step_tokens:,} a step, {step_tokens * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {corpus}
 operations  {flops:.3g} FLOP{after}; a token {per_token}
-time        {times(flops, world_size)}: at {UTILISATION:.0%} of their peaks
+time        {times(flops, world_size)}: at {UTILISATION:.0%} of their peaks{before}
 attention   on CUDA: {attention}
 rows        {cfg.rows_per_step:,} a step, {share:,} a process, {at_once} at once
-memory      {held / 2 ** 30:.2f} GiB of each GPU for weights, gradients and {cfg.optimizer}'s moments (ddp)
-            {sharded / 2 ** 30:.2f} GiB (fsdp); activations come on top
-disk        {saved / 1e9:.2f} GB a checkpoint, at most {kept} of them: {saved * kept / 1e9:,.2f} GB""")
+{memory_in_words(cfg, world_size, model)}""")
     parent = cfg.branch_from or cfg.weights_from
     if is_missing(parent):
         print(f'warning     {parent} is not there yet: sizes are as the settings say, and operations of all '
