@@ -2,6 +2,7 @@
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -10,6 +11,7 @@ import pretrain
 from conftest import ROOT, log_lines, ran, refused, refused_line, replace
 from nanoencoder.files import write_sealed
 from nanoencoder.pretraining import cost
+from nanoencoder.pretraining.known_losses import expected_in_words
 from nanoencoder.processes import World
 from nanoencoder.settings import parse
 
@@ -170,3 +172,17 @@ def test_a_dry_run_of_a_branch_from_weights_alone_is_one_line(trained, tmp_path)
     (folder / 'state.json').unlink()
     branch = replace(parent, branch_from=str(folder))
     refused('run/1: has no state.json that says a step', cost.dry_run, branch, 1)
+
+
+def test_losses_to_expect_are_those_of_a_studys_seeds(monkeypatch):
+    """pandas takes the means; any other setting that decides them, or another corpus, makes another run."""
+    monkeypatch.chdir(ROOT)
+    words = '--lr=3e-3', '--phases=("mlm", 1_800)', '--seed=6'
+    table = pd.read_csv('studies/small/losses.csv')
+    losses = table[table.row == 'mlm-1800'].groupby('step').val_mlm_loss
+    means = ', '.join(f'{losses.mean()[step]:.2f} after {step:,}' for step in (600, 1_200, 1_800))
+    last = f'{losses.min()[1_800]:.2f} to {losses.max()[1_800]:.2f}'
+    assert expected_in_words(parsed('demo', *words)) == (
+        f'held-out mlm, means of 6 seeds in studies/small: {means} steps ({last})')
+    for other in ('--beta2=0.96', '--corpus=corpora/mine', '--weights_from=out/run'):
+        assert not expected_in_words(parsed('demo', *words, other))

@@ -12,6 +12,7 @@ from nanoencoder import prepare
 from nanoencoder.files import saved_state
 from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of_checkpoint
 from nanoencoder.optimizers import groups_in_words, make_groups
+from nanoencoder.pretraining.known_losses import expected_in_words
 from nanoencoder.pretraining.memory import CARDS, fit_in_words, peak, weights_of_layer
 from nanoencoder.processes import has_fa3
 from nanoencoder.settings import parse
@@ -253,6 +254,9 @@ def dry_run(cfg, world_size):
     if cfg.fa3 and has_fa3():
         attention = 'FA3 on GPUs of Hopper\'s kind, elsewhere FA2'
 
+    expected = expected_in_words(cfg)
+    if expected:
+        expected = f'\n{"":12}{expected}'
     groups = groups_in_words(make_groups(model, cfg), cfg)
     optimizer = f'\n{"":12}'.join([cfg.optimizer, *groups])
     print(f"""\
@@ -262,6 +266,7 @@ parameters  {body:,} with the input embedding and without the output head (as "6
 optimizer   {optimizer}
 tokens      {step_tokens:,} a step, {step_tokens * cfg.total_steps:,} in all
 corpus      {cfg.corpus}: {corpus}
+loss        a uniform guess has {math.log(cfg.model.vocab_size):.2f} nats{expected}
 operations  {flops:.3g} FLOP{after}; a token {per_token}
 time        {times(flops, world_size)}: at {UTILISATION:.0%} of their peaks{before}
 attention   on CUDA: {attention}
