@@ -219,8 +219,8 @@ SMALL_CLAIMS = {    # {contrast: (what the paper says, what the points are of)}
     'ratio': ('Retrieval likes higher masking ratios.',
               '50 % of masks minus 20 %, retrieval'),
     'rate': ('CLM minds the learning rate of fine-tuning less.',
-             'points that a wrong rate costs MLM, minus points that it costs CLM (negative: it costs '
-             'CLM more), code words and retrieval'),
+             "what a wrong rate costs: MLM's points minus CLM's, on code words and retrieval. Below 0 it "
+             'costs CLM more'),
 }
 SMALL_TASKS = {
     'docs_tc': '`docs_tc`, code words',
