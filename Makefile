@@ -62,7 +62,7 @@ lint: $(READY)
 	$(RUN) -m ruff check
 
 test: $(READY)
-	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests speedrun
+	$(RUN) -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" speedrun tests
 
 slow: $(READY)
 	$(RUN) -m pytest -q -m slow tests speedrun
@@ -89,7 +89,7 @@ formats: build/transformers-5.3.0/installed build/transformers-5.23.0/installed
 
 # The tests with the lowest versions that pyproject.toml allows; torch's is that of the others.
 lowest: build/lowest/installed
-	build/lowest/bin/python -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" tests speedrun
+	build/lowest/bin/python -m pytest -q -n auto --maxprocesses=4 --dist loadfile -m "not slow" speedrun tests
 
 .venv: $(READY)
 

@@ -133,6 +133,7 @@ def judged(game, *more, runs=None):
     return run_script('speedrun.referee', *folders, f'--corpus={game}/corpus', *more)
 
 
+@pytest.mark.slow
 def test_it_believes_what_it_trains_itself(game, monkeypatch):
     """All seeds, to the bit. The row has what their weights give."""
     result = judged(game, '--replay', '--every_seed')
@@ -565,6 +566,7 @@ def test_fresh_seeds_are_of_the_commit_and_the_settings(game, tmp_path):
     assert not {*drawn} & {*seeds(forge(game, tmp_path / 'faster', settle('lr', 2e-3)))}
 
 
+@pytest.mark.slow
 def test_four_seeds_that_were_picked_are_no_record(game, monkeypatch):
     """Nor rows that were learnt: fresh seeds and other rows have the last word."""
     def measure(checkpoint, rows, code, corpus, rules):
