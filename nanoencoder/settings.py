@@ -172,6 +172,15 @@ def read(path, above=()):
     return inherited | chosen
 
 
+def settings_of(entry):
+    """Return the settings of a study's entry, {name: value}: its own, and those of the file in its 'config'."""
+    entry = dict(entry)
+    below = {}
+    if 'config' in entry:
+        below = read(entry.pop('config'))
+    return {name: value for name, (value, _) in below.items()} | entry
+
+
 def read_statement(statement, where, source):
     """The (name, value) of a `name = value` line. ValueError for any other line, and for a key set twice."""
     try:

@@ -93,20 +93,25 @@ def identity(states, ids, documents):
     return right.mean(), len(right)
 
 
+def identity_on(corpus, cfg):
+    """Draw tokens once. Return a function that reads them with a transformer and returns its identity."""
+    drawn = draw_tokens(corpus, cfg)
+    ids = np.concatenate([tokens[positions] for tokens, positions in drawn])
+    documents = np.repeat(range(len(drawn)), [len(positions) for _, positions in drawn])
+    return lambda transformer: identity(read_states(transformer, drawn), ids, documents)
+
+
 def main():
     names, options = split_words(sys.argv[1:])
     cfg, _ = parse(Settings, options)
     if not names:
         raise ValueError('it takes folders of checkpoints, as out/mlm-1800-s6/600')
     corpus = Corpus(cfg.corpus)
-    drawn = draw_tokens(corpus, cfg)
-    ids = np.concatenate([tokens[positions] for tokens, positions in drawn])
-    documents = np.repeat(range(len(drawn)), [len(positions) for _, positions in drawn])
-
+    identity_of = identity_on(corpus, cfg)
     lines = ['model,step,states,identity']
 
     def measure(name, step, transformer):
-        share, count = identity(read_states(transformer, drawn), ids, documents)
+        share, count = identity_of(transformer)
         lines.append(f'{name},{step},{count},{share:.4f}')
         print(f'{name} step {step}: {share:.1%} of {count:,} states', flush=True)
 

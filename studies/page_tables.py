@@ -1000,8 +1000,7 @@ def stuck_recipes():
     }
     lines = []
     for words, row in rows.items():
-        ended, stayed = steps_on_plateau('counts_tuning', row, 0)
-        assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
+        ended = steps_of_each('counts_tuning', row)
         lines.append([words, ' and '.join(f'{step:,}' for step in ended)])
     return table(['the run', 'leaves its plateau at step'], lines)
 
@@ -1047,16 +1046,18 @@ def steps_at_two_rates(row, clm_steps):
     """Least to most of both seeds of counts_tuning, at the two rates that all of its arms have."""
     steps = []
     for rate in ('1.5e-3', '3e-3'):
-        ended, stayed = steps_on_plateau('counts_tuning', f'{row}-{rate}', clm_steps)
-        assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
-        steps += ended
+        steps += steps_of_each('counts_tuning', f'{row}-{rate}', clm_steps)
     return least_to_most(steps)
 
 
 def steps_of_all(study, row, clm_steps=0):
+    return least_to_most(steps_of_each(study, row, clm_steps))
+
+
+def steps_of_each(study, row, clm_steps=0):
     ended, stayed = steps_on_plateau(study, row, clm_steps)
-    assert not stayed, f'{row}: a seed stays on its plateau, which this table cannot say'
-    return least_to_most(ended)
+    assert not stayed, f'{row}: a seed stays on its plateau, which these tables cannot say'
+    return ended
 
 
 def main():

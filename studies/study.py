@@ -31,7 +31,18 @@ from evaluate import model_of
 from model import Sizes
 from nanoencoder import prepare
 from nanoencoder.files import read_json
-from nanoencoder.settings import check, check_value, flat, leaves, nearest, parse, read, setting, split_words
+from nanoencoder.settings import (
+    check,
+    check_value,
+    flat,
+    leaves,
+    nearest,
+    parse,
+    read,
+    setting,
+    settings_of,
+    split_words,
+)
 from studies.hold_out import on_held_out_rows
 
 # what a study itself gives each of its runs
@@ -270,10 +281,7 @@ def with_config(options):
     given = options.keys() & GIVEN
     if given:
         raise ValueError(f'{min(given)} is what a study gives each run; leave it out')
-    settings = dict(options)
-    if 'config' in options:
-        config = read(settings.pop('config'))
-        settings = {name: value for name, (value, _) in config.items()} | settings
+    settings = settings_of(options)
     for name in settings.keys() & {'phases', 'save_at', 'models', 'lrs', 'score_on'}:
         check_value(name, tuple, settings[name])
     return settings

@@ -4,7 +4,7 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 
-from nanoencoder.settings import flat, make_settings, read
+from nanoencoder.settings import flat, make_settings, read, settings_of
 
 SHARES = 1 / 3, 2 / 3, 1    # of a run's validations, of which the losses are told
 
@@ -35,23 +35,15 @@ def same_runs(cfg):
     the same run as one from scratch."""
     for table in sorted(Path('studies').glob('*/losses.csv')):
         study = {name: value for name, (value, _) in read(table.parent / 'config.py').items()}
-        corpus = with_config(study.get('corpus', {}))
+        corpus = settings_of(study.get('corpus', {}))
         if Path(corpus.get('out', '')) != Path(cfg.corpus):
             continue
         for row, changes in study.get('runs', {}).items():
-            run = with_config(study.get('every_run', {}) | changes) | {'name': row}
+            run = settings_of(study.get('every_run', {}) | changes) | {'name': row}
             if cfg.weights_from or 'weights_from' in run:   # whose weights nothing compares
                 continue
             if deciding(make_settings(type(cfg), run)) == deciding(cfg):
                 yield table.parent, row
-
-
-def with_config(options):
-    """Return an entry of a study's table together with the settings of the file that its 'config' names."""
-    if 'config' not in options:
-        return options
-    values = {name: value for name, (value, _) in read(options['config']).items()}
-    return values | options
 
 
 def deciding(cfg):

@@ -27,8 +27,6 @@ if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting
     os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the root, where evaluate.py is
 
-import numpy as np
-
 import evaluate
 from data import Corpus
 from evaluate import markdown, seeds_half
@@ -72,24 +70,18 @@ def probes_of(step, dataset, score):
 def identities():
     """Return {(row, step, seed): the share}, and that of ('untrained', 0, 0)."""
     cfg = identity.Settings()
-    corpus = Corpus(cfg.corpus)
-    drawn = identity.draw_tokens(corpus, cfg)
-    ids = np.concatenate([tokens[positions] for tokens, positions in drawn])
-    documents = np.repeat(range(len(drawn)), [len(positions) for _, positions in drawn])
-
-    def share(transformer):
-        found, _ = identity.identity(identity.read_states(transformer, drawn), ids, documents)
-        return found
-
+    identity_of = identity.identity_on(Corpus(cfg.corpus), cfg)
     row, step = CHECKPOINTS[0]
     untrained = open_checkpoint(folder_of(row, SEEDS[0], step)).model(head=False)
     initialise(untrained, 'model', seed=0)
-    shares = {('untrained', 0, 0): share(untrained)}
+    share, _ = identity_of(untrained)
+    shares = {('untrained', 0, 0): share}
     for row, step in CHECKPOINTS:
         for seed in SEEDS:
             transformer = open_checkpoint(folder_of(row, seed, step)).model(head=False)
-            shares[row, step, seed] = share(transformer)
-        print(f'{row} step {step}: identity {shares[row, step, seed]:.1%} of seed {seed}', flush=True)
+            share, _ = identity_of(transformer)
+            shares[row, step, seed] = share
+        print(f'{row} step {step}: identity {share:.1%} of seed {seed}', flush=True)
     return shares
 
 
