@@ -173,7 +173,7 @@ def read(path, above=()):
 
 
 def settings_of(entry):
-    """Return the settings of a study's entry, {name: value}: its own, and those of the file in its 'config'."""
+    """Return the settings of a study's entry: its own, and those of the file that its 'config' names."""
     entry = dict(entry)
     below = {}
     if 'config' in entry:
