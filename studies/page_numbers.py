@@ -1,5 +1,5 @@
 """What studies say, for the tables of pages: numbers of their packs, reports and losses.csv, and how a table
-writes them. A script that writes the tables is page_tables.py.
+writes them. The tables are in studies/tables; page_tables.py writes them into the pages.
 
 A model is named after its study, as 'small/mlm-1800'. Points are percent; intervals are of 95 %."""
 import csv
@@ -14,10 +14,18 @@ import numpy as np
 from evaluate import seeds_half
 from studies.report import NEAR, Evidence, is_near_005
 from studies.study import load
+from studies.waits import steps_on_plateau
 
 ROOT = Path(__file__).parents[1]
 RESAMPLES = 10_000      # of a report's bootstrap
 SIGNS = {'disagrees': 'below 0', 'agrees': 'above 0'}    # of the rule "better"
+TABLES = {}     # {name of a function: the function, which returns the lines of its table}
+
+
+def table_of(function):
+    """Decorate a function whose table stands in a page."""
+    TABLES[function.__name__] = functools.cache(function)
+    return function
 
 
 def table(heads, rows):
@@ -227,6 +235,24 @@ def last(model, column):
 def waits(model):
     """Write the step at which each seed has left MLM's plateau."""
     return ', '.join('never' if math.isnan(step) else f'{step:,.0f}' for step in last(model, 'plateau'))
+
+
+def steps_of_all(study, row, clm_steps=0):
+    return least_to_most(steps_of_each(study, row, clm_steps))
+
+
+def steps_of_each(study, row, clm_steps=0):
+    ended, stayed = steps_on_plateau(study, row, clm_steps)
+    assert not stayed, f'{row}: a seed stays on its plateau, which these tables cannot say'
+    return ended
+
+
+def least_to_most(steps):
+    if not steps:
+        return '-'
+    if len(steps) == 1:
+        return f'{steps[0]:,}'
+    return f'{min(steps):,} to {max(steps):,}'
 
 
 def first_below(model, bound):

@@ -9,6 +9,7 @@ from pytest import approx
 import recompute
 from conftest import ROOT
 from studies import page_numbers, page_tables
+from studies.tables import novels
 
 PAGE = '''# A page
 
@@ -120,5 +121,5 @@ def test_a_contrast_on_some_of_its_tasks_is_over_seeds_alone():
 def test_no_share_is_written_of_a_part_that_is_more_than_the_whole():
     """0.9 of 0.8 points would be 113 %, with a bound that says nothing."""
     part = np.array([0.8, 0.9, 1.0])
-    assert page_tables.share_in_words(part, np.array([0.7, 0.8, 0.9])) == '+0.9 of +0.8'
-    assert page_tables.share_in_words(part, np.array([-1.0, 0.0, 2.0])).startswith('nothing to divide')
+    assert novels.share_in_words(part, np.array([0.7, 0.8, 0.9])) == '+0.9 of +0.8'
+    assert novels.share_in_words(part, np.array([-1.0, 0.0, 2.0])).startswith('nothing to divide')
