@@ -1069,33 +1069,12 @@ def figure(cfg, key, problems, found=None):
         for run in group:
             places.setdefault((run.model, run.task), set()).add(figures.numbers_of(run.about)[key])
         pretrainings = {run.model: run.pretraining for run in group}
-        for model, task, panel, *interval in points_of(make_cells(group, cfg, problems), problems):
+        for model, task, panel, *interval in figures.points_of(make_cells(group, cfg, problems), problems):
             if len(places[model, task]) > 1:
                 raise ValueError(f'figure {key}: runs of {model} differ in it; a score is of all of them')
             x, = places[model, task]
             points.append((model, pretrainings[model], x, panel, *interval))
     print(figures.save_figure(figures.against(key, points), Path(cfg.out, f'{key}.png')))
-
-
-def points_of(cells, problems):
-    """Return [(model, task, panel, mean, low, high)] of cells, in percent. Of a task with several datasets,
-    their average is shown."""
-    points = []
-    for (model, task, dataset), cell in cells.items():
-        datasets = {key[2] for key in cells if key[1] == task}
-        several = len(datasets) > 1
-        if several and (model, task, 'Average') not in cells:
-            problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
-            continue
-        if (dataset == 'Average') != several:
-            continue
-        panel = figures.title_of(task, dataset)
-        if cell.runs:
-            panel += f', {cell.runs[0].metric}'
-        if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
-            cell = replace(cell, low=min(cell.scores.values()), high=max(cell.scores.values()))
-        points.append((model, task, panel, *in_percent(cell)))
-    return points
 
 
 def run_command(words, cfg, problems, found=None):

@@ -221,6 +221,30 @@ def number_in(runs, key):
     return meant[0]
 
 
+def points_of(cells, problems):
+    """Return [(model, task, panel, mean, low, high)] of evaluate.py's cells, in percent. Of a task with
+    several datasets, their average is shown."""
+    points = []
+    for (model, task, dataset), cell in cells.items():
+        datasets = {key[2] for key in cells if key[1] == task}
+        several = len(datasets) > 1
+        if several and (model, task, 'Average') not in cells:
+            problems.append(f'{model} is left out, which lacks a dataset of {task}: see --datasets')
+            continue
+        if (dataset == 'Average') != several:
+            continue
+        panel = title_of(task, dataset)
+        if cell.runs:
+            panel += f', {cell.runs[0].metric}'
+        low = cell.low
+        high = cell.high
+        if len(cell.scores) == 2:   # their range, for Student's t of two says next to nothing
+            low = min(cell.scores.values())
+            high = max(cell.scores.values())
+        points.append((model, task, panel, 100 * cell.mean, 100 * low, 100 * high))
+    return points
+
+
 def against(key, points):
     """Draw scores against a number of run.json: a line for each recipe.
 

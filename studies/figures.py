@@ -21,6 +21,7 @@ from nanoencoder.figures import (
     curves,
     label_rates,
     panels,
+    points_of,
     save_figure,
     style_of_name,
 )
@@ -211,7 +212,7 @@ def rates(folder, models):
     runs = evaluate.grouped(evaluate.read_runs(cfg, problems, packs.find_runs(folder)), 'lr')
     for rate, group in runs.items():
         cells = evaluate.make_cells(group, cfg, problems)
-        for model, _, panel, *interval in evaluate.points_of(cells, problems):
+        for model, _, panel, *interval in points_of(cells, problems):
             points.append((panel, models[model], rate, *interval))
     drawn = curves(points, 'learning rate of fine-tuning', 'log')
     label_rates(drawn, sorted(runs))

@@ -133,7 +133,7 @@ def figure(cfg, name, problems):
 
     points = []     # (panel, line, x, mean, low, high)
     for lr, cells in parts.items():
-        for model, _, panel, *interval in evaluate.points_of(cells, problems):
+        for model, _, panel, *interval in figures.points_of(cells, problems):
             point = place(name, pretraining[model], lr)
             if point:
                 line, x = point
