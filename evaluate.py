@@ -4,6 +4,8 @@
     python evaluate.py table --protocol=paper   # by the paper's rules
     python evaluate.py table --others           # exact match, strict F1, precision, recall, ...
     python evaluate.py compare mlm-1800 clm25-mlm-1800          # paired tests of the second against the first
+    python evaluate.py compare A B --results=results.csv        # of any two systems: docs/protocols.md
+    python evaluate.py compare A B --needed=2.0                 # and how many seeds or items 2.0 points take
     python evaluate.py figure tokens            # or step, flops, lr: any numeric field of run.json
     python evaluate.py losses out/clm25-mlm-1800-s6 out/mlm-1800-s6   # of pretraining; and figures/losses.png
 
@@ -41,7 +43,8 @@ import numpy as np
 
 from nanoencoder import figures, metrics
 from nanoencoder.files import locked, read_sealed, sha256, write_sealed
-from nanoencoder.metrics import CORRELATIONS, METRICS, NO_FRACTIONS, STATISTICS, both_scores
+from nanoencoder.metrics import CORRELATIONS, METRICS, NO_FRACTIONS, OF_LABELS, STATISTICS, both_scores
+from nanoencoder.needed import words_of_needed
 from nanoencoder.predictions import (
     SCORED,
     check_predictions,
@@ -52,6 +55,7 @@ from nanoencoder.predictions import (
     read_predictions,
 )
 from nanoencoder.pretraining.losses import print_losses
+from nanoencoder.results import ONE_SEED, read_results
 from nanoencoder.settings import check, parse, run_main, setting, split_words
 
 BELOW = 'below `untrained`, which is new weights that were fine-tuned or probed alike'
@@ -67,6 +71,7 @@ LEGEND = {      # of signs in a table: each has its line where it occurs
     ' x ': 'Seeds 6 x 3: six pretrainings, each the mean of three fine-tunings.',
     '*': '*: the lowest or the highest learning rate that was tried; a better one may lie beyond.',
     '/': 'a/b: datasets, or rates of one, differ.',
+    ' in ': 'n 90 in 30: of 90 instances in 30 clusters, such as questions on 30 texts, clusters are drawn.',
     ', data ': 'data: the first digits of the sha256 of what was scored.',
     '°': f'°: {BELOW}.'}
 OTHERS_NOTE = """\
@@ -86,6 +91,10 @@ class Settings:
     models: tuple = setting((), of=str)     # only these, in this order: names, or folders such as out/mine
     datasets: tuple = setting((), of=str)   # only these
     others: bool = False                # a table of further scores, such as exact match and strict F1
+    results: str = ''       # for compare: a .csv of any program's results, which docs/protocols.md describes
+    metric: str = setting('accuracy', choices=OF_LABELS)    # of results with the column gold
+    needed: float = setting(0.0, 0.0)   # for compare: how many seeds or items would show so many points
+    clusters: bool = True   # draw whole clusters, such as all questions on a text, where they are named
     format: str = setting('text', choices=('text', 'markdown', 'csv'))  # of a table
     split: str = setting('test', choices=(*SCORED, 'both'))     # scored at the rate that the other one chose
     resamples: int = setting(10_000, 100, 10 ** 6)  # of the bootstrap
@@ -101,6 +110,8 @@ class Settings:
             raise ValueError(f"split {self.split}: the paper's protocol scores test alone")
         if self.others and (self.protocol == 'paper' or self.split == 'both'):
             raise ValueError('--others shows standard scores of one split: no --protocol=paper, --split=both')
+        if self.results and self.split != 'test':
+            raise ValueError('--results has no splits: no --split')
 
     @property
     def splits(self):
@@ -269,11 +280,12 @@ def grouped(items, *names):
 # The noise of test instances (bootstrap) and of seeds (Student's t)
 
 
-def bootstrap(statistic, terms, resamples, seed=0):
+def bootstrap(statistic, terms, resamples, seed=0, sizes=None):
     """Draw test instances with replacement, the same ones for all runs. Returns (resamples, S) scores.
 
     statistic  name of an entry of metrics.STATISTICS
-    terms      (terms, S, N) what each of N instances adds to the sums that the score of S runs is made of"""
+    terms      (terms, S, N) what each of N instances adds to the sums that the score of S runs is made of
+    sizes      (N,) of clusters, which are drawn whole: how many instances each of the N is"""
     _, S, N = terms.shape
     random = np.random.default_rng(seed)
     scores = []
@@ -291,20 +303,39 @@ def bootstrap(statistic, terms, resamples, seed=0):
 
         sums = times @ terms.reshape(-1, N).T               # (count, terms * S)
         sums = sums.reshape(count, -1, S).swapaxes(0, 1)    # (terms, count, S)
-        scores.append(STATISTICS[statistic].score(sums, N))
+        n = N
+        if sizes is not None:
+            n = (times @ sizes)[:, None]                    # (count, 1)
+        scores.append(STATISTICS[statistic].score(sums, n))
     return np.concatenate(scores)
 
 
-def instance_values(statistic, terms):
+def summed_by_cluster(terms, clusters):
+    """Return ((terms, S, C) sums over each cluster, (C,) how many instances it has).
+
+    clusters  the names of those that the instances are in"""
+    import pandas
+    numbers, names = pandas.factorize(clusters)     # by first occurrence: clusters of one keep their order
+    sums = np.zeros((*terms.shape[:-1], len(names)))
+    np.add.at(sums, (..., numbers), terms)
+    return sums, np.bincount(numbers)
+
+
+def instance_values(statistic, terms, sizes=None):
     """Return (S, N) influence values: the mean of a row is a run's score, and the variance of a row, divided
     by N, estimates the score's. They are central differences: what a hundredth of an instance more, and less,
-    would change."""
+    would change. Of clusters, whose `sizes` are given, it is a hundredth of a cluster."""
     N = terms.shape[-1]
+    n = N
+    hundredth = 0.01
+    if sizes is not None:
+        n = sizes.sum()
+        hundredth = 0.01 * sizes
     score = STATISTICS[statistic].score
     total = terms.sum(-1, keepdims=True)
     more = 0.01 * terms
-    change = score(total + more, N + 0.01) - score(total - more, N - 0.01)
-    return score(total, N) + N * change / 0.02
+    change = score(total + more, n + hundredth) - score(total - more, n - hundredth)
+    return score(total, n) + N * change / 0.02
 
 
 def seed_noise(values):
@@ -402,7 +433,7 @@ class Cell:
     tried: set = ()         # learning rates among which it chose
     # the next three are not of averages, and not by the paper's protocol
     draws: object = None    # (units, resamples) over instances
-    values: object = None   # (units, n) of `instance_values`
+    values: object = None   # (units, n) of `instance_values`; of clusters, where these are drawn
     data: tuple = ()        # by which two cells are known to be of the same instances
     unit: str = 'fine-tuning'   # whose seeds the units are: pretraining's, where there are several
 
@@ -410,7 +441,7 @@ class Cell:
     def is_seedless(self):
         """Whether its method draws nothing, so that one run is enough for a p value."""
         method = self.runs[0].method
-        return self.unit == 'fine-tuning' and method in ('baseline', 'probe', 'zero-shot')
+        return self.unit == 'fine-tuning' and method in ('baseline', 'probe', 'zero-shot', ONE_SEED)
 
     @property
     def is_trained(self):
@@ -448,6 +479,7 @@ class Estimate(NamedTuple):
     draws: object           # (resamples,) of instances and units
     by_seed: dict           # {seed: value}, where all arms that were pretrained share their units
     unit: str               # pretraining, or fine-tuning: it then speaks of one pretrained model
+    noise: tuple = ()       # the variance over instances, and [(scores, `seed_noise`)] as for `with_seeds`
 
 
 class Arm(NamedTuple):
@@ -470,7 +502,8 @@ def estimate(parts, cfg, without=()):
         for weight, cell in cells:
             if cell.data != first.data:
                 name = first.runs[0].dataset
-                raise ValueError(f'{name}: tested on different data, or by different metrics')
+                raise ValueError(f'{name}: tested on different data, or by different metrics; or only one '
+                                 'names clusters, which --clusters=False ignores')
             arms.append(Arm(dataset, weight / len(parts), cell))
     arms = with_shared_units(arms, without)
 
@@ -480,6 +513,7 @@ def estimate(parts, cfg, without=()):
     mean = sum(map(statistics.fmean, scores))
     half = seeds_half(scores)
     draws = sum(arm.weight * arm.cell.draws.mean(0, dtype=float) for arm in arms)
+    noise = draws.var(), [*summed.values()]
     draws = with_seeds(draws, summed.values(), cfg)
     low, high = np.percentile(draws, [2.5, 97.5])
     p = None
@@ -494,7 +528,7 @@ def estimate(parts, cfg, without=()):
     varied = trained or [*groups]   # an untrained model's seeds count where nothing else has any
     if len(varied) == 1:
         by_seed = values_by_seed(varied[0], summed, mean)
-    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_seed, unit)
+    return Estimate(mean, low, high, mean - half, mean + half, p, draws, by_seed, unit, noise)
 
 
 def values_by_seed(units, summed, mean):
@@ -612,11 +646,16 @@ def make_cell(runs, cfg):
     first = runs[0]
     name = f'{first.dataset} {cfg.split}'       # models on one dataset have the same resamples
     seed = cfg.seed, key_of([name])
-    draws = bootstrap(statistic, terms, cfg.resamples, seed)
-    values = instance_values(statistic, terms)
-
     ids = [key_of(part['ids']) for part in parts]
     data = first.about.get('data', ''), first.metric, *ids
+    sizes = None
+    if cfg.clusters and all('clusters' in part for part in parts):
+        clusters = np.hstack([part['clusters'] for part in parts])
+        terms, sizes = summed_by_cluster(terms, clusters)
+        data += key_of(map(str, clusters)),
+    draws = bootstrap(statistic, terms, cfg.resamples, seed, sizes)
+    values = instance_values(statistic, terms, sizes)
+
     cell = standard_cell(chosen, seeds=[*instances], draws=draws, values=values, data=data, cfg=cfg)
     least = -1.0 if statistic in (*CORRELATIONS, 'Matthews') else 0.0
     return replace(cell, low=max(least, cell.low), high=min(1.0, cell.high), tried=tried)
@@ -996,14 +1035,17 @@ def compare(cfg, first, second, problems, found):
             problems.append(str(error))
             continue
         results.append(result)
-        names.append(f'{task} {dataset}, {a.runs[0].metric}')
+        kind = '' if cfg.results else f'{task} '
+        names.append(f'{kind}{dataset}, {a.runs[0].metric}')
         rows.append({
             first: f'{100 * a.mean:.1f}',
             second: f'{100 * b.mean:.1f}',
             **in_words(result, cfg),
-            'n': f'{a.values.shape[1]:,}',
+            'n': instances_in_words(a),
             'seeds': ' and '.join(dict.fromkeys([a.seeds, b.seeds]))})
         notes += [f'{dataset}: {note}' for note in notes_of(a, b, result)]
+        if cfg.needed:
+            notes.append(f'{dataset}: {words_of_needed(result.noise, a.runs[0].n, cfg.needed)}')
 
     if not rows:
         raise ValueError('; '.join(problems))
@@ -1016,16 +1058,26 @@ def compare(cfg, first, second, problems, found):
         print(note)
     if any(result.p is None for result in results):
         print('No p value with one seed of a model: another seed may turn the sign.')
-    if any(result.unit == 'fine-tuning' for result in results):
+    if not cfg.results and any(result.unit == 'fine-tuning' for result in results):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
+
+
+def instances_in_words(cell):
+    """Write how many instances a Cell has, and in how many clusters."""
+    n = cell.runs[0].n
+    count = cell.values.shape[1]
+    return f'{n:,}' if count == n else f'{n:,} in {count:,}'
 
 
 def notes_of(a, b, result):
     """Yield what a reader of b - a should know: constant scores, seeds that only one has, whether p decides,
     other settings."""
     for cell in (a, b):
+        model = cell.runs[0].model
         if is_constant(cell):
-            yield f'{cell.runs[0].model}: {CONSTANT}'
+            yield f'{model}: {CONSTANT}'
+        if cell.runs[0].method == ONE_SEED:
+            yield f'{model} has {ONE_SEED}: another training of it may turn the sign, whatever p says'
     seeds = [*result.by_seed]
     if seeds and any(cell.is_trained and cell.scores.keys() != {*seeds} for cell in (a, b)):
         yield f'the difference is of seeds {str(seeds)[1:-1]}, which both have'
@@ -1081,10 +1133,14 @@ def run_command(words, cfg, problems, found=None):
     """Do what the words of a command line say. `found` is for runs that are kept in another way."""
     if cfg.others and words != ['table']:
         raise ValueError('--others is for table')
+    if (cfg.results or cfg.needed) and words[:1] != ['compare']:
+        raise ValueError('--results and --needed are for compare')
     match words:
         case ['table']:
             table(cfg, problems, found)
         case ['compare', first, second]:
+            if cfg.results:
+                found = read_results(cfg.results, (first, second), cfg.metric)
             compare(cfg, first, second, problems, found)
         case ['figure', key]:
             figure(cfg, key, problems, found)

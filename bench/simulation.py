@@ -4,6 +4,7 @@
     python bench/simulation.py --instances='(43,)'          # as many as MS MARCO's test set has
     python bench/simulation.py --correlations --instances='(300,)' --simulations=1000
     python bench/simulation.py --each=3 --seeds='(3, 6, 8)' --instances='(900,)'        # pretraining seeds
+    python bench/simulation.py --cluster=5 --spreads='(0.15, 0.5)' --instances='(600,)' --simulations=1000
     python bench/simulation.py --pages=7 --seeds='(3, 4, 5, 6)' --instances='(500,)'    # verdicts of a study
 
 A simulation draws three models' scores on the same instances and seeds; two have equal means, the third is
@@ -12,7 +13,8 @@ the mean over all instances and seeds there might be, by numerical integration. 
 the first model's interval, and that of its difference to the third, hold the truth, and how often the first
 two are called different at 5 %. Beside the program's method: `sum` adds the variance of the seeds' scores
 whole; `closed form` is a two-way analysis of variance without any bootstrap. With --each, the seeds are of
-pretraining, and each is fine-tuned so many times, which the program averages. With --pages, studies are drawn
+pretraining, and each is fine-tuned so many times, which the program averages. With --cluster, instances come
+in clusters of so many, which share half of the variance between instances. With --pages, studies are drawn
 of so many contrasts of equal models: printed is how many have a verdict at all, by Holm's p.
 """
 import itertools
@@ -49,6 +51,8 @@ class Settings:
     spreads: tuple = (0.02, 0.15, 0.5)  # of seeds, in log odds; half of the variance is all models'
     each: int = setting(1, 1)           # fine-tunings; with more than one, the seeds are of pretraining
     instances: tuple = (300, 3_000)
+    cluster: int = setting(1, 1)        # instances of each cluster
+    whole: bool = True      # clusters are drawn whole, else instances, as if these were independent
     simulations: int = setting(2_000, low=BATCH)
     resamples: int = setting(500, low=100)
 
@@ -60,21 +64,30 @@ class Settings:
 # What is drawn, and its truth
 
 
-def draw_qualities(random, metric, seeds, spread, n, each, better):
+def draw_qualities(random, metric, seeds, spread, n, cfg, better):
     """Return log odds of each run on each instance: (BATCH, models, seeds x each, n)."""
     def normal(*shape):
         return random.standard_normal((BATCH, *shape), np.float32)
+
+    def of_instances(*shape):
+        own = normal(*shape, n)
+        if cfg.cluster == 1:
+            return own
+        of_clusters = normal(*shape, n // cfg.cluster)
+        return np.sqrt(np.float32(0.5)) * (own + np.repeat(of_clusters, cfg.cluster, axis=-1))
+
     models = len(better)
-    quality = INSTANCE * normal(1, 1, n)
-    quality = quality + OWN * normal(models, 1, n)
-    quality = quality + BOTH * normal(models, seeds, n)
+    each = cfg.each
+    quality = INSTANCE * of_instances(1, 1)
+    quality = quality + OWN * of_instances(models, 1)
+    quality = quality + BOTH * of_instances(models, seeds)
     # half of the seeds' variance is all models', half is each one's
     of_seeds = normal(1, seeds, 1) + normal(models, seeds, 1)
     quality += spread * np.sqrt(0.5) * of_seeds
     if each > 1:
         runs = seeds * each
         quality = np.repeat(quality, each, axis=2)
-        quality += FINE_BOTH * normal(models, runs, n)
+        quality += FINE_BOTH * of_instances(models, runs)
         of_runs = normal(1, runs, 1) + normal(models, runs, 1)
         quality += FINE * np.sqrt(0.5) * of_runs
     means = MEANS[metric] + np.array(better, np.float32)
@@ -164,15 +177,16 @@ def make_run(dataset, seed, origin=None, load=None):
         origin, '')
 
 
-def resample(random, statistic, terms, resamples):
-    """Return (resamples, BATCH, models, runs) scores, of instances drawn once for all."""
+def resample(random, statistic, terms, resamples, size=1):
+    """Return (resamples, BATCH, models, runs) scores, of instances, or clusters of this size, drawn once for
+    all."""
     count, *shape, n = terms.shape
     times = random.multinomial(n, np.full(n, 1 / n), resamples)     # that each instance is drawn
     terms = terms.reshape(-1, n)
     sums = times.astype(np.float32) @ terms.T       # (resamples, terms x BATCH x models x runs)
     sums = sums.reshape(resamples, count, -1)
     sums = sums.swapaxes(0, 1)
-    scores = STATISTICS[statistic].score(sums, n)
+    scores = STATISTICS[statistic].score(sums, n * size)
     return scores.reshape(resamples, *shape)
 
 
@@ -186,14 +200,18 @@ def simulated(metric, seeds, spread, n, cfg, better, suffix):
         runs.append(make_run('', k, origin))
     pairs = [(run.origin, run.seed) for run in runs]
     for batch in range(cfg.simulations // BATCH):
-        quality = draw_qualities(random, metric, seeds, spread, n, cfg.each, better)
+        quality = draw_qualities(random, metric, seeds, spread, n, cfg, better)
         statistic, terms = draw_answers(random, metric, quality)
-        draws = resample(random, statistic, terms, cfg.resamples)
+        if cfg.whole:
+            terms = terms.reshape(*terms.shape[:-1], -1, cfg.cluster).sum(-1)
+        size = n // terms.shape[-1]
+        sizes = np.full(terms.shape[-1], size)
+        draws = resample(random, statistic, terms, cfg.resamples, size)
         for k in range(BATCH):
             bootstrap = evaluate.Settings(resamples=cfg.resamples, seed=batch * BATCH + k)
             cells = []
             for model in range(len(better)):
-                values = evaluate.instance_values(statistic, terms[:, k, model].astype(float))
+                values = evaluate.instance_values(statistic, terms[:, k, model].astype(float), sizes)
                 own = draws[:, k, model]
                 cells.append(evaluate.standard_cell(
                     runs, seeds=pairs, draws=own, values=values, data=(), cfg=bootstrap))

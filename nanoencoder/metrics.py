@@ -397,6 +397,8 @@ def both_scores(kind, rows, scheme='IOB2', metric='accuracy'):
         'others': others,
         'ids': [str(row['id']) for row in rows],
     }
+    if rows and 'cluster' in rows[0]:
+        standard['clusters'] = [row['cluster'] for row in rows]
     of_paper = score
     if rows and metric not in CORRELATIONS:     # of which the paper has none
         of_paper = statistics.fmean(map(METRICS[kind].paper, rows))

@@ -196,7 +196,8 @@ def main():
         raise ValueError('it takes a study and two models: studies/small mlm-1800 clm25-mlm-1800')
     folder, *models = words
     problems = []
-    scoring = evaluate.Settings(predictions=cfg.predictions, split='both', models=tuple(models))
+    scoring = evaluate.Settings(predictions=cfg.predictions, split='both', models=tuple(models),
+                                clusters=False)
     first, second = scoring.models      # of a folder, its name
     rows = rows_of(scoring.models, cfg.predictions)
     own = evaluate.read_runs(scoring, problems)

@@ -153,7 +153,7 @@ def evaluate_command(words, options, find, **settings):
     if not words:
         raise ValueError('name a folder, and a command of evaluate.py: studies/small table')
     folder, *command = words
-    cfg = replace(cfg, predictions=folder, **settings)
+    cfg = replace(cfg, predictions=folder, clusters=False, **settings)   # as in reports
     problems = []
     evaluate.run_command(command, cfg, problems, find(folder))
     sys.exit(evaluate.warn(problems))

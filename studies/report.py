@@ -96,7 +96,9 @@ class Evidence:
         were made with other settings than the study has now."""
         self.study = study
         draws = min(study.rules, 2)     # since 2 they are the same
-        self.cfg = evaluate.Settings(predictions=f'{study.folder}/runs', split='both', rules=draws)
+        # a pack may hold runs that are older than clusters: all are drawn by instances
+        self.cfg = evaluate.Settings(
+            predictions=f'{study.folder}/runs', split='both', rules=draws, clusters=False)
         self.problems = []      # in words: what is missing, while the rest goes on
         self.least_seeds = LEAST_SEEDS[study.rules]
         packed = [*packs.find_runs(study.folder, is_whole=True)]
