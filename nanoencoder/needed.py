@@ -98,10 +98,9 @@ def words_of_needed(noise, n, points):
     answers = [f'{in_words(needed_items(parts, points / 100, n))} items']
     if parts.groups:
         answers[0] += f' with {max(group.seeds for group in parts.groups)} seeds'
-        seeds = in_words(needed_seeds(parts, points / 100))
-        answers.append(f'{seeds} seeds of each on these {n:,} items')
-    return f'to show a difference of {points:g} points four times of five takes {", or ".join(answers)}'
+        answers.append(f'{in_words(needed_seeds(parts, points / 100))} seeds of each on these {n:,} items')
+    return f'a difference of {points:g} points is shown four times of five by {", or by ".join(answers)}'
 
 
 def in_words(count):
-    return f'{count:,}' if count else 'more than any number of'
+    return f'{count:,}' if count else 'no number of'

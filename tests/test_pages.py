@@ -22,7 +22,15 @@ import finetune
 import minimal_pairs
 import pretrain
 from conftest import ROOT, ROWS, assert_near, log_lines, ran, replace, run_script
-from examples import baselines, continue_encoder, embedded_docs, page as browser_page, whole_words, wordnet
+from examples import (
+    baselines,
+    continue_encoder,
+    embedded_docs,
+    page as browser_page,
+    results_from,
+    whole_words,
+    wordnet,
+)
 from nanoencoder import files, metrics, optimizers, prepare, tasks
 from nanoencoder.huggingface import EMBEDDING, HEAD, open_checkpoint
 from nanoencoder.pretraining import cost
@@ -65,6 +73,7 @@ OTHERS = {
     'examples/merge.py': None,
     'examples/decoder_out.py': None,
     'examples/page.py': browser_page.Settings,
+    'examples/results_from.py': results_from.Settings,
     'bench/bench.py': None,
     'bench/gpu.py': None,
 }

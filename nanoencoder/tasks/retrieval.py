@@ -335,6 +335,7 @@ def mark_documents(task, rows, corpus):
 def ranking(row, ids, scores):
     """A query's ten best documents, without its own; of equal ones those that come first in `ids`. `tied`
     says how many share the tenth's score, and the grades of the relevant ones among them."""
+    grades = row['grades']
     scores = np.asarray(scores, np.float64).round(6)
     if row.get('is_document'):
         own = ids.index(row['id'])
@@ -343,14 +344,14 @@ def ranking(row, ids, scores):
     best = np.argsort(-scores, kind='stable')[:10]
     ranked = {
         'id': row['id'],
-        'gold': row['grades'],
-        'cluster': max(row['grades'], key=row['grades'].get),   # all queries with the same best document
+        'gold': grades,
+        'cluster': max(grades, key=grades.get, default=''),     # all queries with the same best document
         'docs': [ids[k] for k in best],
         'scores': scores[best].tolist()}
     tenth = scores[best[-1]]
     if np.sum(scores >= tenth) > len(best):
         tied = np.flatnonzero(scores == tenth)
-        grades = [row['grades'].get(ids[k], 0) for k in tied]
-        relevant = [grade for grade in grades if grade >= 1]
+        of_tied = [grades.get(ids[k], 0) for k in tied]
+        relevant = [grade for grade in of_tied if grade >= 1]
         ranked['tied'] = {'size': len(tied), 'grades': sorted(relevant, reverse=True)}
     return ranked
