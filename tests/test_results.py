@@ -10,9 +10,11 @@ from scipy import stats
 
 import evaluate
 import simulation
+import toys
 from conftest import jsonl
 from examples import results_from
-from nanoencoder import needed, results
+from nanoencoder import metrics, needed, results
+from nanoencoder.tasks import retrieval
 
 
 def write_results(path, scores, **columns):
@@ -28,8 +30,11 @@ def write_results(path, scores, **columns):
 
 def estimate(path, **settings):
     """The Estimate of B - A."""
+    return estimate_of(results.read_results(path, ('A', 'B'), settings.get('metric', 'accuracy')), **settings)
+
+
+def estimate_of(found, **settings):
     cfg = evaluate.Settings(models=('A', 'B'), **({'resamples': 2_000} | settings))
-    found = results.read_results(path, cfg.models, cfg.metric)
     cells = evaluate.make_cells(evaluate.read_runs(cfg, [], found), cfg, [])
     a, b = [cell for (model, _, _), cell in cells.items()]
     assert (a.runs[0].model, b.runs[0].model) == ('A', 'B')
@@ -123,6 +128,32 @@ def test_clusters_of_one_change_nothing(path):
     write_results(path, scores, cluster=[f'c{49 - k}' for k in range(50)])
     single = estimate(path)
     assert (plain.low, plain.high, plain.p) == (single.low, single.high, single.p)
+
+
+def test_questions_on_one_text_and_queries_with_one_answer_are_clusters():
+    rows = [{'id': k, 'context': context, 'answers': []} for k, context in enumerate(['one', 'one', 'other'])]
+    first, second, third = [toys.QUESTIONS.prediction(row, '')['cluster'] for row in rows]
+    assert first == second != third
+    ranked = retrieval.ranking({'id': 'q', 'grades': {'d1': 1, 'd2': 2}}, ['d1', 'd2'], [0.5, 0.1])
+    assert ranked['cluster'] == 'd2'
+    _, scores = metrics.both_scores('IR', [ranked])
+    assert scores['standard']['clusters'] == ['d2']
+
+
+def test_predictions_with_and_without_clusters_are_compared_by_items_alone(path):
+    draw = np.random.default_rng(9)
+    write_results(path, {'A': draw.random(40), 'B': draw.random(40)})
+    table = pandas.read_csv(path)
+    found = []
+    for system, clusters in (('A', None), ('B', np.arange(40) // 4)):
+        rows = table[table['system'] == system]
+        if clusters is not None:
+            rows = rows.assign(cluster=clusters)
+        rows.to_csv(path, index=False)
+        found += results.read_results(path, [system], 'accuracy')
+    with pytest.raises(ValueError, match='which --clusters=False ignores'):
+        estimate_of(found)
+    assert estimate_of(found, clusters=False).p
 
 
 def test_answers_are_scored_by_a_metric(path):
