@@ -316,6 +316,8 @@ def summed_by_cluster(terms, clusters):
     clusters  the names of those that the instances are in"""
     import pandas
     numbers, names = pandas.factorize(clusters)     # by first occurrence: clusters of one keep their order
+    if len(names) < 2:
+        raise ValueError('its instances are one cluster, which says nothing of others; see --clusters')
     sums = np.zeros((*terms.shape[:-1], len(names)))
     np.add.at(sums, (..., numbers), terms)
     return sums, np.bincount(numbers)

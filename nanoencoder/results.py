@@ -27,55 +27,104 @@ ONE_SEED = 'one seed'       # the method of a system with one training: it has a
 
 def read_results(path, systems, metric):
     """Return what evaluate.find_runs yields, of a .csv: (folder, run.json, a function that returns its
-    scores) of each system, dataset and seed.
-
-    systems  those that are compared: they must have the same items"""
+    scores) of each dataset and seed of two systems, which must have the same items."""
     table = read_table(path)
-    names = {Path(system).name for system in systems}
-    compared = table[table['system'].isin(names)]
-    check_items(path, compared)
+    if len({Path(system).name for system in systems}) < len(systems):
+        raise ValueError(f'{" and ".join(systems)} are one name; give the systems two')
+    for system in systems:
+        if system not in {*table['system']}:
+            raise ValueError(f'{path}: there is no {system}; its systems are '
+                             f'{", ".join(table["system"].unique())}')
+    table = table[table['system'].isin(systems)].copy()
+    if 'gold' not in table:
+        if metric != 'accuracy':
+            raise ValueError(f'metric {metric}: is of answers, and {path} has no column gold')
+        table['score'] = scores_in(path, table)
+    elif metric in CORRELATIONS:
+        for column in ('score', 'gold'):
+            table[column] = numbers_in(path, table, column)
+    check_items(path, table)
+
     runs = []
     for (system, dataset), rows in table.groupby(['system', 'dataset'], sort=False):
         method = 'several seeds' if rows['seed'].nunique() > 1 else ONE_SEED
         for seed, of_seed in rows.groupby('seed', sort=False):
             folder = Path(system, 'SC', dataset, f'lr0_sd{seed}')
-            scores = functools.partial(scores_of, path, of_seed.sort_values('item'), metric)
+            scores = functools.partial(scores_of, of_seed.sort_values('item'), metric)
             runs.append((folder, {'method': method}, scores))
     return runs
 
 
 def read_table(path):
-    """Return the .csv as a DataFrame of texts."""
+    """Return the .csv as a DataFrame of texts, whose index is the numbers of lines."""
     import pandas
     with blame(f'{path}: is no .csv with the columns {", ".join(COLUMNS)}', ValueError):
         table = pandas.read_csv(path, dtype=str, keep_default_na=False, encoding='utf-8-sig')
     missing = {*COLUMNS} - {*table.columns}
     if missing:
-        raise ValueError(f'{path}: has no column {", ".join(sorted(missing))}, but '
-                         f'{", ".join(table.columns)}')
+        raise ValueError(f'{path}: has no column {", ".join(sorted(missing))}; its first line is '
+                         f'{",".join(table.columns)!r:.80} and must name them, with commas between')
+    if not len(table):
+        raise ValueError(f'{path}: has no line below its first, which names the columns')
+    if not isinstance(table.index, pandas.RangeIndex):
+        raise ValueError(f'{path}:2: has more fields than the first line has names')
+    table.index += 2    # the first line names the columns
     if 'dataset' not in table:
         table['dataset'] = Path(path).stem
-    # these are parts of a path in predictions/, where a system is a folder's name
-    table['system'] = table['system'].str.split('/').str[-1]
-    table['dataset'] = table['dataset'].str.replace('/', '-')
-    wrong = table[~table['seed'].str.fullmatch(r'\d{1,18}')]
-    if len(wrong):
-        raise ValueError(f'{path}:{wrong.index[0] + 2}: seed {wrong["seed"].iloc[0]!r} is no whole number; '
-                         'number the trainings of a system 0, 1, 2')
+    table['dataset'] = table['dataset'].str.replace('/', '-')   # it is a folder's name in predictions/
+
+    refuse(path, table, 'seed', ~table['seed'].str.fullmatch(r'\d{1,18}'),
+           'is no whole number; number the trainings of a system 0, 1, 2')
+    for column in {'cluster', 'gold'} & {*table.columns}:
+        refuse(path, table, column, table[column] == '', 'is empty; each item must have one, if only its own')
     return table
 
 
+def refuse(path, table, column, wrong, advice):
+    """ValueError that names the first line whose value in a column is wrong, if there is one.
+
+    wrong  whether it is, of each line"""
+    if wrong.any():
+        line = wrong.idxmax()
+        raise ValueError(f'{path}:{line}: {column} {table.loc[line, column]!r:.80} {advice}')
+
+
+def numbers_in(path, table, column):
+    """Return a column of texts as numbers."""
+    import pandas
+    numbers = pandas.to_numeric(table[column], errors='coerce')
+    refuse(path, table, column, ~np.isfinite(numbers),
+           'is no number; write 0 where a system has no answer; answers in words need a column gold')
+    return numbers
+
+
+def scores_in(path, table):
+    """Return the column score as numbers of at most 1."""
+    scores = numbers_in(path, table, 'score')
+    refuse(path, table, 'score', scores.abs() > 1,
+           'is beyond 1; divide percentages by 100, and other scores by the largest that there can be')
+    return scores
+
+
 def check_items(path, table):
-    """ValueError unless all trainings of a dataset have the same items, each once."""
+    """ValueError unless all trainings of a dataset have the same items, each once, and an item has one
+    cluster and one right answer."""
+    first, second = [{*rows} for _, rows in table.groupby('system')['dataset']]
+    if not first & second:
+        raise ValueError(f'{path}: its systems have no dataset in common: {min(first)} and {min(second)}; '
+                         'give theirs the same name')
     for dataset, rows in table.groupby('dataset'):
-        trainings = ['system', 'seed']
-        twice = rows[rows.duplicated([*trainings, 'item'])]
-        if len(twice):
-            system, seed, item = twice.iloc[0][[*trainings, 'item']]
-            raise ValueError(f'{path}:{twice.index[0] + 2}: {dataset} has item {item!r} of {system}, seed '
-                             f'{seed}, twice; give items names of their own, or their column dataset')
-        items = {training: {*group} for training, group in rows.groupby(trainings)['item']}
+        twice = rows.duplicated(['system', 'seed', 'item'])
+        refuse(path, rows, 'item', twice, 'is there twice, of one system, seed and dataset; give '
+               'items names of their own, or datasets a column')
+        for column in {'cluster', 'gold'} & {*rows.columns}:
+            other = rows[column] != rows.groupby('item')[column].transform('first')
+            refuse(path, rows, column, other, 'is not what this item has before; all systems and seeds must '
+                   'have the same')
+        items = {training: {*group} for training, group in rows.groupby(['system', 'seed'])['item']}
         everything = set.union(*items.values())
+        if len(everything) < 2:
+            raise ValueError(f'{path}: {dataset} has one item, which says nothing of others')
         for (system, seed), own in items.items():
             lost = sorted(everything - own)
             if lost:
@@ -84,28 +133,20 @@ def check_items(path, table):
                                  'leave these items out of all')
 
 
-def scores_of(path, rows, metric):
+def scores_of(rows, metric):
     """Return the scores of one training, in the form of evaluate.scores_of. They have no validation split."""
-    name = 'score'
     if 'gold' in rows:
-        as_answer = str
-        if metric in CORRELATIONS:
-            as_answer = functools.partial(as_number, path)
         answers = [
-            {'id': item, 'pred': as_answer(score), 'gold': as_answer(gold)}
+            {'id': item, 'pred': score, 'gold': gold}
             for item, score, gold in zip(rows['item'], rows['score'], rows['gold'])]
         name, by_protocol = both_scores('SC', answers, metric=metric)
         standard = by_protocol['standard']
     else:
-        scores = [as_number(path, score) for score in rows['score']]
-        if max(map(abs, scores)) > 1:
-            raise ValueError(f'{path}: a score of {max(scores, key=abs)} is beyond 1; divide percentages by '
-                             '100, and other scores by the largest that there can be')
+        name = 'score'
         standard = {
-            'score': float(np.mean(scores)),
+            'score': rows['score'].mean(),
             'statistic': 'mean',
-            'columns': [scores],
-            'others': {},
+            'columns': [[*rows['score']]],
             'ids': [*rows['item']]}
     if 'cluster' in rows:
         standard['clusters'] = [*rows['cluster']]
@@ -113,8 +154,3 @@ def scores_of(path, rows, metric):
         'name': name,
         'validation': {'standard': {'score': 0.0}},
         'test': {'standard': standard}}
-
-
-def as_number(path, text):
-    with blame(f'{path}: score', ValueError):
-        return float(text)

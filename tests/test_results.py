@@ -142,15 +142,12 @@ def test_questions_on_one_text_and_queries_with_one_answer_are_clusters():
 
 def test_predictions_with_and_without_clusters_are_compared_by_items_alone(path):
     draw = np.random.default_rng(9)
-    write_results(path, {'A': draw.random(40), 'B': draw.random(40)})
-    table = pandas.read_csv(path)
-    found = []
-    for system, clusters in (('A', None), ('B', np.arange(40) // 4)):
-        rows = table[table['system'] == system]
-        if clusters is not None:
-            rows = rows.assign(cluster=clusters)
-        rows.to_csv(path, index=False)
-        found += results.read_results(path, [system], 'accuracy')
+    scores = {'A': draw.random(40), 'B': draw.random(40)}
+    write_results(path, scores)
+    plain, _ = results.read_results(path, ('A', 'B'), 'accuracy')
+    write_results(path, scores, cluster=np.arange(40) // 4)
+    _, clustered = results.read_results(path, ('A', 'B'), 'accuracy')
+    found = [plain, clustered]
     with pytest.raises(ValueError, match='which --clusters=False ignores'):
         estimate_of(found)
     assert estimate_of(found, clusters=False).p
@@ -176,7 +173,7 @@ def compare(path, capsys, monkeypatch, *options):
 
 
 def test_what_is_printed(path, capsys, monkeypatch):
-    scores = {'org/A': np.tile([1, 0, 1, 0], 20), 'B': np.tile([1, 1, 1, 0], (3, 20))}
+    scores = {'A': np.tile([1, 0, 1, 0], 20), 'B': np.tile([1, 1, 1, 0], (3, 20))}
     write_results(path, scores, cluster=np.arange(80) // 4)
     text = compare(path, capsys, monkeypatch, '--needed=2.0', '--resamples=200')
     assert 'results, score  50.0  75.0  +25.0' in text
@@ -186,20 +183,53 @@ def test_what_is_printed(path, capsys, monkeypatch):
     assert 'four times of five' in text
 
 
+@pytest.mark.parametrize('names', ['A,0,{},{}', 'org/A,0,{},{}'])
+def test_a_file_may_begin_with_a_byte_order_mark_and_a_system_have_a_slash(path, names):
+    first = names.split(',')[0]
+    lines = ['system,seed,item,score']
+    lines += [names.format(item, 0.5) for item in 'qrs'] + [f'B,0,{item},1' for item in 'srq']
+    path.write_text('\n'.join(lines), encoding='utf-8-sig')
+    (folder, _, _), _ = results.read_results(path, (first, 'B'), 'accuracy')
+    assert folder.parts[-4] == 'A'
+
+
+FOUR = 'A,0,q,1\nA,0,r,0\nB,0,q,1\n'
+
+
 @pytest.mark.parametrize('rows, part', [
+    ('', 'is no .csv with the columns system, seed, item, score'),
+    ('system,seed,item,score', 'has no line below its first'),
     ('system,seed,item\nA,0,q', 'has no column score'),
+    ('system;seed;item;score\nA;0;q;1', 'with commas between'),
+    (f'system,seed,item,score\n{FOUR}B,0,r', ":5: score ''"),
+    ('system,seed,item,score\nA,0,q,1,\nB,0,q,0,', 'more fields than the first line'),
     ('system,seed,item,score\nA,first,q,1\nB,0,q,1', ":2: seed 'first'"),
-    ('system,seed,item,score\nA,0,q,1\nA,0,q,1\nB,0,q,1', ":3: results has item 'q' of A, seed 0, twice"),
-    ('system,seed,item,score\nA,0,q,1\nA,0,r,1\nB,0,q,1', "B, seed 0, lacks 1 of 2 items, as 'r'"),
-    ('system,seed,item,score\nA,0,q,yes\nB,0,q,1', 'score: could not convert'),
-    ('system,seed,item,score\nA,0,q,37\nB,0,q,1', 'divide percentages by 100'),
-    ('system,seed,item,score\nA,0,q,1\nC,0,q,1', 'there is no B; the models are A, C')])
+    (f'system,seed,item,score\nA,0,q,1\n{FOUR}', ":3: item 'q' is there twice"),
+    (f'system,seed,item,score\n{FOUR}', "B, seed 0, lacks 1 of 2 items, as 'r'"),
+    (f'system,seed,item,score\n{FOUR}B,0,r,yes', ":5: score 'yes' is no number"),
+    (f'system,seed,item,score\n{FOUR}B,0,r,nan', ":5: score 'nan' is no number"),
+    (f'system,seed,item,score\n{FOUR}B,0,r,37', ":5: score '37' is beyond 1; divide percentages by 100"),
+    ('system,seed,item,score\nA,0,q,1\nC,0,q,1', 'there is no B; its systems are A, C'),
+    ('system,seed,item,score\nA,0,q,1\nB,0,q,0', 'has one item'),
+    ('system,seed,item,score,dataset\nA,0,q,1,x\nB,0,q,0,y', 'no dataset in common: x and y'),
+    ('system,seed,item,score,cluster\nA,0,q,1,c\nA,0,r,1,c\nB,0,q,1,c\nB,0,r,0,c', 'are one cluster'),
+    ('system,seed,item,score,cluster\nA,0,q,1,c\nB,0,q,1,', ":3: cluster '' is empty"),
+    ('system,seed,item,score,gold\nA,0,q,1,\nB,0,q,1,x', ":2: gold '' is empty"),
+    ('system,seed,item,score,gold\nA,0,q,x,x\nB,0,q,x,y', ":3: gold 'y' is not what this item has before")])
 def test_results_that_cannot_be_compared(path, rows, part):
     path.write_text(rows)
     problems = []
     with pytest.raises(ValueError) as error:
         evaluate.run_command(['compare', 'A', 'B'], evaluate.Settings(results=str(path)), problems)
     assert part in ' '.join([str(error.value), *problems])
+
+
+def test_a_metric_and_two_names_make_sense(path):
+    write_results(path, {'A': [0, 1], 'B': [1, 1]})
+    with pytest.raises(ValueError, match='has no column gold'):
+        results.read_results(path, ('A', 'B'), 'Pearson')
+    with pytest.raises(ValueError, match='are one name'):
+        results.read_results(path, ('A', 'org/A'), 'accuracy')
 
 
 # ---------------------------------------------------------------------------
