@@ -1062,6 +1062,9 @@ def compare(cfg, first, second, problems, found):
         print('No p value with one seed of a model: another seed may turn the sign.')
     if not cfg.results and any(result.unit == 'fine-tuning' for result in results):
         print('This speaks of these pretrained models: another pretraining may turn the sign.')
+    for model in cfg.models:
+        if any(cell.runs[0].method == ONE_SEED for cell in [cells[model, *key] for key in shared]):
+            print(f'{model} has {ONE_SEED}: another training of it may turn the sign, whatever p says.')
 
 
 def instances_in_words(cell):
@@ -1075,11 +1078,8 @@ def notes_of(a, b, result):
     """Yield what a reader of b - a should know: constant scores, seeds that only one has, whether p decides,
     other settings."""
     for cell in (a, b):
-        model = cell.runs[0].model
         if is_constant(cell):
-            yield f'{model}: {CONSTANT}'
-        if cell.runs[0].method == ONE_SEED:
-            yield f'{model} has {ONE_SEED}: another training of it may turn the sign, whatever p says'
+            yield f'{cell.runs[0].model}: {CONSTANT}'
     seeds = [*result.by_seed]
     if seeds and any(cell.is_trained and cell.scores.keys() != {*seeds} for cell in (a, b)):
         yield f'the difference is of seeds {str(seeds)[1:-1]}, which both have'

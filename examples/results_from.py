@@ -1,7 +1,7 @@
 """Make the results.csv of `evaluate.py compare` from what other programs write.
 
     python examples/results_from.py A=outputs/model_a B=outputs/model_b
-    python examples/results_from.py A=a0.jsonl A=a1.jsonl B=b0.jsonl B=b1.jsonl     # two trainings of each
+    python examples/results_from.py A=out/a0 A=out/a1 B=out/b0 B=out/b1     # two trainings of each
     python evaluate.py compare A B --results=results.csv
 
 A and B are names of your choice. Name a system once for each of its trainings: they become its seeds 0, 1, 2.
@@ -11,7 +11,7 @@ After = comes a file, or a folder in which they are found by their names:
     *_predictions.json    mteb's rankings, with prediction_folder; --gold is the judgements' qrels (.tsv)
     predict_results*.txt  transformers' run_glue.py and run_classification.py; --gold is the .csv or .jsonl
                           that was predicted
-    *.trec                trec_eval -q, whose output you saved under such a name
+    *.trec                trec_eval -q, whose output you saved as <test set>.trec
     *.json                a log of Inspect (inspect log convert --to json); its epochs become seeds"""
 import fnmatch
 import sys
@@ -66,9 +66,11 @@ def read_lm_eval(path, cfg):
     wanted = cfg.filter or samples[0].get('filter', 'none')
     for sample in samples:
         if sample.get('filter', 'none') == wanted:
-            metric = cfg.metric or sample['metrics'][0]
-            cluster = cluster_of(sample['doc'], cfg)
-            yield Result(dataset, sample['doc_id'], float(sample[metric]), cluster)
+            names = ', '.join(sample.get('metrics', sample))
+            with blame(f'{path}: --metric is one of {names}', KeyError):
+                metric = cfg.metric or sample['metrics'][0]
+                score = number(sample[metric], f'{path}: {metric}')
+            yield Result(dataset, sample['doc_id'], score, cluster_of(sample['doc'], cfg))
 
 
 def read_mteb(path, cfg):
@@ -80,13 +82,15 @@ def read_mteb(path, cfg):
     subsets.pop('mteb_model_meta', None)
     for subset, splits in subsets.items():
         for split, queries in splits.items():
-            dataset = '-'.join([task, *{subset, split} - {'default', 'test'}])
-            for query, found in queries.items():
-                if query in grades:
-                    pairs = [(score, document) for document, score in found.items()]
-                    ranked = [document for _, document in sorted(pairs, reverse=True)]
-                    row = {'docs': ranked[:10], 'gold': grades[query]}
-                    yield Result(dataset, query, metrics.ndcg(row))
+            unusual = [name for name in (subset, split) if name not in ('default', 'test')]
+            dataset = '-'.join([task, *unusual])
+            with blame(f'{path}: is no ranking of documents, as mteb 2 writes it', AttributeError, TypeError):
+                for query, found in queries.items():
+                    if query in grades:
+                        pairs = [(score, document) for document, score in found.items()]
+                        ranked = [document for _, document in sorted(pairs, reverse=True)]
+                        row = {'docs': ranked[:10], 'gold': grades[query]}
+                        yield Result(dataset, query, metrics.ndcg(row))
 
 
 def read_qrels(path):
@@ -95,10 +99,13 @@ def read_qrels(path):
     if not path:
         raise ValueError("mteb's rankings need --gold, a file with the judgements: query, document, grade")
     grades = defaultdict(dict)
-    for line in Path(path).read_text(encoding='utf-8-sig').splitlines():
-        query, *_, document, grade = line.split()
-        if grade.lstrip('-').isdigit():     # the first line may name the columns
-            grades[query][document] = int(grade)
+    lines = Path(path).read_text(encoding='utf-8-sig').splitlines()
+    if lines and lines[0].split()[-1] in ('score', 'relevance', 'grade'):   # it names the columns
+        lines = lines[1:]
+    for line in lines:
+        with blame(f'{path}: {line!r:.60} is no query, document and grade, with tabs between', ValueError):
+            query, *_, document, grade = line.split()
+            grades[query][document] = int(float(grade))
     return grades
 
 
@@ -122,31 +129,52 @@ def read_trainer(path, cfg):
 def read_labels(cfg):
     """Return the labels in --gold, as texts."""
     import pandas
-    with blame(f'{cfg.gold}: has no column {cfg.label!r}, which --label names', KeyError):
-        if cfg.gold.endswith('.jsonl'):
-            return [str(row[cfg.label]) for row in json_objects(cfg.gold)]
-        return [*pandas.read_csv(cfg.gold, dtype=str, keep_default_na=False)[cfg.label]]
+    if cfg.gold.endswith('.jsonl'):
+        table = pandas.DataFrame(json_objects(cfg.gold)).astype(str)
+    else:
+        separator = '\t' if cfg.gold.endswith('.tsv') else ','
+        table = pandas.read_csv(cfg.gold, sep=separator, dtype=str, keep_default_na=False)
+    if cfg.label not in table:
+        raise ValueError(f'{cfg.gold}: has no column {cfg.label!r}; --label is one of {", ".join(table)}')
+    return [*table[cfg.label]]
 
 
 def read_trec(path, cfg):
     """Yield the Results of trec_eval -q: lines of a metric, a query and its value; "all" is their mean."""
     for line in path.read_text(encoding='utf-8').splitlines():
-        metric, query, value = line.split()
+        metric, query, value = line.split(maxsplit=2)
         if metric == (cfg.metric or 'ndcg_cut_10') and query != 'all':
-            yield Result(path.parent.name or path.stem, query, float(value))
+            yield Result(path.stem, query, number(value, f'{path}: {metric}'))
 
 
 def read_inspect(path, cfg):
     """Yield the Results of a log of Inspect: each sample's value by the first scorer, or by --metric."""
     log = read_json(path)
-    with blame(f'{path}: is no log of Inspect', LookupError, TypeError):
-        dataset = log['eval']['task']
-        for sample in log['samples']:
-            scorer = cfg.metric or next(iter(sample['scores']))
-            value = sample['scores'][scorer]['value']
-            score = float(INSPECT.get(value, value))
-            cluster = cluster_of(sample.get('metadata', {}), cfg)
-            yield Result(dataset, sample['id'], score, cluster, epoch=sample['epoch'])
+    if not {'eval', 'samples'} <= log.keys():
+        raise ValueError(f'{path}: is no log of Inspect with samples (lm-evaluation-harness writes '
+                         'samples_*.jsonl with --log_samples)')
+    for sample in log['samples']:
+        where = f'{path}: sample {sample["id"]}'
+        scores = sample.get('scores')
+        if not scores:
+            raise ValueError(f'{where}: has no score; did it end with an error?')
+        scorer = cfg.metric or [*scores][0]
+        if scorer not in scores:
+            raise ValueError(f'{where}: has no scorer {scorer!r}; --metric is one of {", ".join(scores)}')
+        value = scores[scorer]['value']
+        if isinstance(value, str):
+            value = INSPECT.get(value, value)
+        cluster = cluster_of(sample.get('metadata', {}), cfg)
+        score = number(value, f'{where}: {scorer}')
+        yield Result(log['eval']['task'], sample['id'], score, cluster, epoch=sample['epoch'])
+
+
+def number(value, where):
+    """Return a score as a float. ValueError that says where, if it is something else, such as a list."""
+    if isinstance(value, (list, dict)):
+        raise ValueError(f'{where} is {value!r:.60}, and no score of one item; --metric names another')
+    with blame(where, ValueError):
+        return float(value)
 
 
 def cluster_of(fields, cfg):
@@ -199,8 +227,8 @@ def rows_of(words, cfg):
         for file, read in files_in(path):
             for result in read(file, cfg):
                 if origins.setdefault(result.dataset, file) != file:
-                    raise ValueError(f'{path}: has {result.dataset} twice, in {origins[result.dataset].name} '
-                                     f'and {file.name}: name one file, or each as a training of its own')
+                    raise ValueError(f'{path}: has {result.dataset} twice, in {origins[result.dataset]} and '
+                                     f'{file}: name one file, or each as a training of its own')
                 of_system = seeds[system]
                 seed = of_system.setdefault((number, result.epoch), len(of_system))
                 rows.append({'system': system, 'seed': seed} | result._asdict())

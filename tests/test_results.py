@@ -357,10 +357,12 @@ def test_predictions_of_trainer(tmp_path):
 
 def test_trec_eval(tmp_path):
     (tmp_path / 'nq').mkdir()
-    (tmp_path / 'nq/run.trec').write_text(
-        'map                   \tq1\t0.5000\nndcg_cut_10           \tq1\t0.6309\n'
+    (tmp_path / 'nq/nfcorpus.trec').write_text(
+        'runid                 \tall\tmy own run\nmap                   \tq1\t0.5000\n'
+        'ndcg_cut_10           \tq1\t0.6309\n'
         'ndcg_cut_10           \tq2\t1.0000\nndcg_cut_10           \tall\t0.8155\n')
-    rows = convert(tmp_path, 'A=nq/run.trec')
+    rows = convert(tmp_path, 'A=nq')
+    assert {row['dataset'] for row in rows} == {'nfcorpus'}
     assert [(row['item'], row['score']) for row in rows] == [('q1', 0.6309), ('q2', 1.0)]
 
 
@@ -394,3 +396,41 @@ def test_files_of_nobody(tmp_path, words, part, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=part.replace('*', r'\*')):
         results_from.rows_of(words, results_from.Settings())
+
+
+PAIR = [1, 0]   # the right answer and the model's, of which Matthews' correlation is made
+LOG = {'eval': {'task': 'why'}}
+RANKED = {'default': {'test': {'q1': {'d1': 0.9}}}}
+
+
+@pytest.mark.parametrize('name, content, settings, part', [
+    ('samples_cola_2026.jsonl', lm_eval_sample(0, 'none', PAIR), {}, 'exact_match is [1, 0], and no score'),
+    ('samples_arc_2026.jsonl', lm_eval_sample(0, 'none', 1), {'metric': 'acc'}, 'is one of exact_match'),
+    ('samples_arc_2026.jsonl', lm_eval_sample(0, 'none', 1), {'cluster': 'topic'}, 'none of question, passage'),
+    ('x_predictions.json', RANKED, {}, 'need --gold'),
+    ('x_predictions.json', {'default': {'test': [[0, 1]]}}, {'gold': 'q.tsv'}, 'is no ranking of documents'),
+    ('x_predictions.json', RANKED, {'gold': 'q.csv'}, "'q1,d1,1' is no query, document and grade"),
+    ('results.json', {'results': {}}, {}, 'is no log of Inspect with samples'),
+    ('log.json', LOG | {'samples': [{'id': 'a', 'epoch': 1}]}, {}, 'sample a: has no score'),
+    ('log.json', LOG | {'samples': [{'id': 'a', 'epoch': 1, 'scores': {'match': {'value': 'so'}}}]}, {},
+     "sample a: match: could not convert string to float: 'so'"),
+    ('log.json', LOG | {'samples': [{'id': 'a', 'epoch': 1, 'scores': {'match': {}}}]}, {'metric': 'f1'},
+     "has no scorer 'f1'; --metric is one of match")])
+def test_files_that_are_something_else(tmp_path, monkeypatch, name, content, settings, part):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'q.tsv').write_text('query-id\tcorpus-id\tscore\nq1\td1\t1.0\n')
+    (tmp_path / 'q.csv').write_text('q1,d1,1\n')
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(ValueError) as error:
+        results_from.rows_of([f'A={name}'], results_from.Settings(**settings))
+    assert part in str(error.value)
+
+
+def test_right_answers_in_a_tsv(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'predict_results_sst2.txt').write_text('index\tprediction\n0\tpositive\n')
+    (tmp_path / 'dev.tsv').write_text('sentence\tlabel\na "b\tpositive\n')
+    row, = convert(tmp_path, 'A=predict_results_sst2.txt', gold='dev.tsv')
+    assert row['gold'] == 'positive'
+    with pytest.raises(ValueError, match="no column 'class'; --label is one of sentence, label"):
+        convert(tmp_path, 'A=predict_results_sst2.txt', gold='dev.tsv', label='class')
