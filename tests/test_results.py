@@ -406,7 +406,8 @@ RANKED = {'default': {'test': {'q1': {'d1': 0.9}}}}
 @pytest.mark.parametrize('name, content, settings, part', [
     ('samples_cola_2026.jsonl', lm_eval_sample(0, 'none', PAIR), {}, 'exact_match is [1, 0], and no score'),
     ('samples_arc_2026.jsonl', lm_eval_sample(0, 'none', 1), {'metric': 'acc'}, 'is one of exact_match'),
-    ('samples_arc_2026.jsonl', lm_eval_sample(0, 'none', 1), {'cluster': 'topic'}, 'none of question, passage'),
+    ('samples_arc_2026.jsonl', lm_eval_sample(0, 'none', 1), {'cluster': 'topic'},
+     'none of question, passage'),
     ('x_predictions.json', RANKED, {}, 'need --gold'),
     ('x_predictions.json', {'default': {'test': [[0, 1]]}}, {'gold': 'q.tsv'}, 'is no ranking of documents'),
     ('x_predictions.json', RANKED, {'gold': 'q.csv'}, "'q1,d1,1' is no query, document and grade"),
