@@ -35,7 +35,7 @@ from conftest import (
 )
 from nanoencoder import files, huggingface, tasks
 from nanoencoder.predictions import SCORED, read_predictions
-from nanoencoder.tasks import models, questions
+from nanoencoder.tasks import heads, models, questions
 from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tasks.retrieval import max_sim
 from nanoencoder.tokenizer import Tokenizer
@@ -246,7 +246,7 @@ def test_means_of_bf16_states_are_fp32():
     vectors = finetune.unit_vectors(states, [7, 33])
     assert vectors.dtype == torch.float32
     assert_near(vectors.double(), F.normalize(torch.stack(means)), 1e-6)
-    head = finetune.Classifier(64, 2, pooled=True).bfloat16()
+    head = heads.Classifier(64, 2, pooled=True).bfloat16()
     assert head(states, [7, 33]).dtype == torch.bfloat16
 
 

@@ -36,7 +36,7 @@ class Kind:
         those of a row; counts in `lost` what truncation loses
     answer(row: dict, read: list[tuple[Example, np.ndarray]], labels: tuple) -> object
         what is predicted of a row, from its examples and the head's output for each"""
-    head = 'tokens'      # see finetune.new_head: outputs for each token, for a text, or its vector
+    head = 'tokens'      # see heads.new_head: outputs for each token, for a text, or its vector
     labelled_by = ''     # key of a row's label, and the setting that names its column in files
     inputs = ('text',)   # keys of what the model reads of a row
     templates = ('template',)   # the settings that make texts of columns
