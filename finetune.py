@@ -31,6 +31,7 @@ from torch import nn
 from model import initial_weight
 from nanoencoder import huggingface, tasks
 from nanoencoder.files import locked
+from nanoencoder.fine_tuned import check_prompts, saved_folder, write_fine_tuned
 from nanoencoder.metrics import both_scores
 from nanoencoder.optimizers import OPTIMIZERS, make_optimizer
 from nanoencoder.peers import open_encoder
@@ -40,15 +41,7 @@ from nanoencoder.sentence_encoders import read_pooling
 from nanoencoder.settings import is_full, may_change, parse, run_main, setting
 from nanoencoder.tasks.heads import Encoder, every_token, forward, new_head, outputs, unit_vectors
 from nanoencoder.tasks.kind import all_rows, pack
-from nanoencoder.tasks.models import (
-    Scoring,
-    check_export,
-    describe,
-    print_prompts,
-    reading_length,
-    save_encoder,
-    saved_folder,
-)
+from nanoencoder.tasks.models import Scoring, describe, print_prompts, reading_length
 from nanoencoder.tokenizer import load_tokenizer
 
 
@@ -142,7 +135,7 @@ def open_model_and_task(cfg, method='fine-tuned', choose_rows=all_rows):
     if cfg.layers >= 0 and cfg.layers > checkpoint.sizes.num_hidden_layers:
         raise ValueError(f'layers {cfg.layers}: the model has {checkpoint.sizes.num_hidden_layers}')
     if cfg.save_model:
-        check_export(kind, checkpoint.sizes)
+        check_prompts(kind)
     sets = tasks.load_sets(cfg, checkpoint.tokenizer(), max_length, choose_rows)
     if method == 'fine-tuned':
         check_training(cfg, len(sets[0].examples['train']))
@@ -327,7 +320,7 @@ def do_run(cfg, base, sets, title='', grid=()):
     words = write_runs(cfg, base, sets, predictions, log, grid)
     if cfg.save_model:
         folder = saved_folder(cfg)
-        save_encoder(cfg, base, sets[0], encoder, folder)
+        write_fine_tuned(cfg, base, sets[0], encoder, folder)
         words += f'; {folder}'
     return words
 

@@ -35,6 +35,7 @@ from nanoencoder.files import blame, read_json, whole
 from nanoencoder.huggingface import fetch_weights, folder_of, source_of
 from nanoencoder.optimizers import make_optimizer
 from nanoencoder.peers import (
+    TOKENIZER_FILES,
     check_encoder,
     check_ids,
     import_transformers,
@@ -55,8 +56,7 @@ from nanoencoder.tokenizer import download, is_hub_id, load_tokenizer, one_line
 FAMILIES = ('albert', 'bert', 'camembert', 'deberta-v2', 'distilbert', 'electra', 'modernbert', 'mpnet',
             'roberta', 'xlm-roberta')
 # files that come with an encoder, beside its weights
-FILES = ('config.json', 'tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
-         'spiece.model', 'spm.model', 'sentencepiece*', *SENTENCE_FILES,
+FILES = ('config.json', *TOKENIZER_FILES, *SENTENCE_FILES,
          'README*', 'LICEN[CS]E*', 'NOTICE*', 'data_config.json')
 CAME_WITH = 'came_with'     # the folder, in a run's, of copies of these files
 # settings of pretrain.py that this model does not have, or has in its own config.json

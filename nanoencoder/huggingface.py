@@ -414,10 +414,13 @@ def write_folder(folder, sizes, context, ids, tensors, **added):
     Path(folder, WEIGHTS).write_bytes(to_bytes(tensors, {'format': 'pt'}))
 
 
-def write_pooling(folder, width, max_length, prompts):
-    """Make a transformer's folder a SentenceTransformer's: mean pooling, vectors of length 1, cosine."""
+def write_pooling(folder, width, max_length, prompts, pooling='mean', after=('Normalize',)):
+    """Make a transformer's folder a SentenceTransformer's. Vectors are compared by cosine.
+
+    pooling  of states: 'mean' or 'cls'
+    after    the modules that follow it; what they need is in their own folders, such as 2_Dense"""
     modules = []
-    for k, name in enumerate(['Transformer', 'Pooling', 'Normalize']):
+    for k, name in enumerate(['Transformer', 'Pooling', *after]):
         path = f'{k}_{name}' if k else ''
         modules.append({'idx': k, 'name': str(k), 'path': path,
                         'type': f'sentence_transformers.models.{name}'})
@@ -425,8 +428,8 @@ def write_pooling(folder, width, max_length, prompts):
         'modules.json': modules,
         '1_Pooling/config.json': {
             'word_embedding_dimension': width,
-            'pooling_mode_mean_tokens': True,
-            'pooling_mode_cls_token': False},   # text-embeddings-inference demands it
+            'pooling_mode_mean_tokens': pooling == 'mean',
+            'pooling_mode_cls_token': pooling == 'cls'},    # text-embeddings-inference demands both
         'sentence_bert_config.json': {'max_seq_length': max_length, 'do_lower_case': False},
         'config_sentence_transformers.json': {'prompts': prompts, 'similarity_fn_name': 'cosine'}}
     for name, content in files.items():

@@ -3,6 +3,7 @@
 transformers' AutoModel and AutoTokenizer open them; it is an optional package: pip install ".[peers]".
 No code of a repository is run, and no pickle is opened."""
 import math
+import shutil
 from dataclasses import dataclass
 
 import tokenizers
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nanoencoder.files import blame, read_json
+from nanoencoder.files import blame, read_json, write_json
 from nanoencoder.huggingface import (
     CONFIG,
     FAMILIES,
@@ -22,7 +23,7 @@ from nanoencoder.huggingface import (
     open_checkpoint,
     read_state,
 )
-from nanoencoder.sentence_encoders import read_modules
+from nanoencoder.sentence_encoders import read_modules, read_optional
 from nanoencoder.tokenizer import Tokenizer, conversion, one_line
 
 # Encoders known to ignore padding when given attention_mask. Others may be causal or attend to padding
@@ -36,12 +37,14 @@ FAMILIES_OF_PEERS = ('albert', 'bert', 'bert-generation', 'camembert', 'data2vec
 # These began as code in hub repositories, which auto_map in their config.json still names; transformers now
 # has them itself. With auto_map in it a folder of any other family is not what its model_type says.
 PORTED = 'gte', 'jina_embeddings_v3', 'nomic_bert'
-OURS_ALONE = 'causal', 'layers', 'recompute', 'save_model'  # settings that need our own architecture
+OURS_ALONE = 'causal', 'layers', 'recompute'  # settings that need our own architecture
 OFFLINE = {'local_files_only': True, 'trust_remote_code': False}
 # of weights: no pickle, and with lists of those that are missing, too many or of another shape
 OF_WEIGHTS = OFFLINE | {'dtype': torch.float32, 'use_safetensors': True, 'output_loading_info': True,
                         'ignore_mismatched_sizes': True}
 CANNOT_OPEN = 'transformers cannot open it as an encoder of text'
+TOKENIZER_FILES = ('tokenizer*', 'special_tokens_map.json', 'added_tokens.json', 'vocab.*', 'merges.txt',
+                   'spiece.model', 'spm.model', 'sentencepiece*')
 SAMPLE = 'The  Array\nNA\xefVE E\u0301mile, don\'t \u6771\u4eac 3.14 1234567 '  # shows what a normalizer does
 
 
@@ -258,3 +261,69 @@ def read_tokenizer(transformers, folder, name):
     if not tokenizer.suffix:
         raise ValueError('its tokenizer appends no special token such as [SEP]: an empty text would be empty')
     return tokenizer, named.model_max_length
+
+
+# ---------------------------------------------------------------------------
+# Fine-tuned encoders, for nanoencoder/fine_tuned.py
+
+
+def write_peer(folder, peer, inner, max_length, config, classifier=None):
+    """Write transformers' model, after training, and the tokenizer that it came with. Returns whether the
+    classifier is with it.
+
+    peer        that the training began with
+    max_length  tokens of a text that were read
+    config      more entries of config.json: its labels
+    classifier  a linear layer on each token's state, or None"""
+    for name, value in config.items():
+        setattr(inner.config, name, value)
+    model = None
+    if classifier is not None:
+        model = token_classifier(inner, classifier)
+    has_classifier = model is not None
+    if not has_classifier:
+        model = inner
+    save_pretrained(model, folder)
+    for pattern in TOKENIZER_FILES:
+        for path in peer.folder.glob(pattern):
+            shutil.copyfile(path, folder / path.name)
+    path = folder / 'tokenizer_config.json'
+    write_json(path, read_optional(path) | {'model_max_length': max_length})
+    return has_classifier
+
+
+def token_classifier(inner, classifier):
+    """Return transformers' ForTokenClassification with these weights; None if there is none, or if it has
+    other layers than the classifier on top, as ModernBERT's has."""
+    auto = import_transformers().AutoModelForTokenClassification
+    if type(inner.config) not in auto._model_mapping:
+        return None
+    with torch.device('meta'):      # the model without its weights
+        model = auto.from_config(inner.config)
+    setattr(model, model.base_model_prefix, inner)
+    model.classifier = classifier
+    if any(p.is_meta for p in model.parameters()):
+        return None
+    return model
+
+
+def save_pretrained(model, folder):
+    """Write config.json and model.safetensors, without a pooler, which we never train, so that everyone who
+    may read the folder may read the weights."""
+    state = {name: tensor for name, tensor in model.state_dict().items() if 'pooler' not in name}
+    model.save_pretrained(folder, state_dict=state)
+    path = folder / WEIGHTS
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+
+
+def open_written_peer(folder, config):
+    """Return (the Peer of a folder that `write_peer` wrote, its Transformer). Weights of a classifier may be
+    beside the encoder's."""
+    with one_line(folder, CANNOT_OPEN):
+        peer = open_peer(folder, config, str(folder))
+        transformers = import_transformers()
+        settings = read_settings(transformers, folder)
+        inner, _, _ = open_by_auto_class(transformers.AutoModel, folder, settings)
+    return peer, PeerTransformer(inner, peer.sizes, peer.pad)

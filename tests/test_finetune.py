@@ -33,9 +33,9 @@ from conftest import (
     torch_adamw,
     torchrun,
 )
-from nanoencoder import files, huggingface, tasks
+from nanoencoder import files, fine_tuned, huggingface, tasks
 from nanoencoder.predictions import SCORED, read_predictions
-from nanoencoder.tasks import heads, models, questions
+from nanoencoder.tasks import heads, questions
 from nanoencoder.tasks.kind import Example, framed
 from nanoencoder.tasks.retrieval import max_sim
 from nanoencoder.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ from toys import FILLER, KINDS, TAGGING, data_of, examples_of, merge, random_mod
 
 def train_and_save(cfg, base, data, folder):
     encoder, _ = finetune.fit(cfg, base, data)
-    models.save_encoder(cfg, base, data, encoder, folder)
+    fine_tuned.write_fine_tuned(cfg, base, data, encoder, folder)
     return encoder
 
 
@@ -75,7 +75,7 @@ def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, tmp_path)
     cfg, base, data = prepared(kind, folder, steps=1, warmup=0.0, seed=3, save_model=True)
     head = finetune.new_head(data.kind.head, 32, len(data.labels))
     encoder = finetune.new_encoder(cfg, base, head)
-    models.save_encoder(cfg, base, data, encoder, tmp_path / 'saved')
+    fine_tuned.write_fine_tuned(cfg, base, data, encoder, tmp_path / 'saved')
     auto = transformers.AutoModelForTokenClassification
     if kind != 'TC':
         auto = transformers.AutoModelForSequenceClassification
@@ -106,7 +106,7 @@ def test_a_step_equals_transformers_and_torch(kind, qk_norm, prepared, tmp_path)
     assert line['loss'] == approx(loss.item(), abs=1e-5)
     assert line['grad_norm'] == approx(norm.item(), rel=1e-4)
     torch_adamw(theirs.parameters(), cfg.lr).step()
-    models.save_encoder(cfg, base, data, after, tmp_path / 'after')
+    fine_tuned.write_fine_tuned(cfg, base, data, after, tmp_path / 'after')
     updated = auto.from_pretrained(tmp_path / 'after')
     assert_near(updated.state_dict(), theirs.state_dict(), 2e-5)
 
@@ -565,11 +565,8 @@ def test_sentence_transformers_gives_our_vectors(qk_norm, prepared, checkpoint, 
     assert_near(again.state_dict(), encoder.model.state_dict(), 0)
 
 
-def test_what_cannot_be_exported_is_refused_before_it_trains(command, tmp_path):
-    normed = random_model(tmp_path / 'normed', qk_norm=True)
-    options = f'--model={normed}', '--save_model'
-    refused_line('transformers has no such classifier', *command('SC', *options))
-    refused_line('must end with a column', *command('IR', *options, '--query=Query: {text} ?'))
+def test_what_cannot_be_a_prompt_is_refused_before_it_trains(command):
+    refused_line('must end with a column', *command('IR', '--save_model', '--query=Query: {text} ?'))
 
 
 @pytest.mark.parametrize('more, words', [

@@ -12,9 +12,19 @@ import torch.nn.functional as F
 import transformers
 
 import finetune
-from conftest import assert_near, one_line_error, ran, refused, refused_line, run_script, texts
+from conftest import (
+    assert_near,
+    flip,
+    one_line_error,
+    open_whole,
+    ran,
+    refused,
+    refused_line,
+    run_script,
+    texts,
+)
 from hub_folders import rewrite, with_tensor
-from nanoencoder import peers
+from nanoencoder import fine_tuned, peers
 from nanoencoder.files import read_json, write_json, write_sealed
 from nanoencoder.tasks import retrieval, tagging
 from nanoencoder.tokenizer import load_tokenizer
@@ -141,6 +151,50 @@ def test_ours_and_its_export_as_a_peer_learn_alike(kind, prepared, tmp_path, mon
     assert np.mean(equal) >= 0.995
 
 
+@pytest.mark.parametrize('kind', ['SC', 'TC', 'IR'])
+@pytest.mark.parametrize('family', [*FAMILIES, 'qwen3'])
+def test_a_saved_model_opens_here_and_in_other_libraries(family, kind, folders, prepared, tmp_path):
+    """To the bit here; in transformers and sentence-transformers but for rounding. Qwen3 is ours."""
+    if family == 'qwen3':
+        folder = random_model(tmp_path / 'random', qk_norm=True)
+    else:
+        folder = folders[family]
+    cfg, base, data = prepared(kind, folder, steps=1, max_length=9)
+    encoder, _ = finetune.fit(cfg, base, data)
+    saved = tmp_path / 'saved'
+    fine_tuned.write_fine_tuned(cfg, base, data, encoder, saved)
+    again = fine_tuned.open_fine_tuned(saved)
+    assert (again.kind.task.template, again.labels, again.max_length) == (cfg.template, data.labels, 9)
+    examples = data.examples['texts' if kind == 'IR' else 'test'][:8]
+    expected = finetune.outputs(cfg, base.world, encoder, examples, kind == 'TC')
+    ours = finetune.outputs(cfg, again.world, again.encoder, examples, kind == 'TC')
+    np.testing.assert_equal(ours, expected)
+    assert max(len(example.tokens) for example in examples) == 9
+
+    opens_in = read_json(saved / 'run.json')['opens_in']
+    if kind != 'TC':
+        from sentence_transformers import SentenceTransformer
+        assert opens_in == 'sentence-transformers'
+        if kind == 'IR':
+            texts = retrieval.scored_texts(data.rows)
+        else:
+            texts = [row['text'] for row in data.rows['test']]
+        theirs = SentenceTransformer(str(saved), device='cpu')
+        assert_near(theirs.encode(texts[:8], prompt='', batch_size=4), np.array(expected))
+    elif family == 'modernbert':
+        assert opens_in == 'predict.py alone'
+    else:
+        assert opens_in == 'transformers'
+        tagger = open_whole(transformers.AutoModelForTokenClassification, saved).eval()
+        assert tagger.config.id2label == dict(enumerate(data.labels))
+        for example, output in zip(examples, expected):
+            with torch.no_grad():
+                logits = tagger(torch.from_numpy(example.tokens)[None]).logits[0]
+            assert_near(logits, torch.from_numpy(output))
+    flip(saved / 'model.safetensors')
+    refused('model.safetensors: missing or changed', fine_tuned.open_fine_tuned, saved)
+
+
 def test_weights_in_bf16_leave_rope_in_fp32(folders, prepared):
     cfg, base, _ = prepared('SC', folders['modernbert'], weights='bf16')
     encoder = finetune.new_encoder(cfg, base, finetune.every_token)
@@ -170,6 +224,10 @@ def test_states_of_every_family_depend_on_what_follows_and_not_on_padding(family
         ours = opened(bert).model()
         assert_near(ours(torch.cat(drawn), LENGTHS), expected, 2e-6)
         text = drawn[4]     # it lies within a window of Longformer's
+        tagger = peers.token_classifier(ours.inner, torch.nn.Linear(32, 2))
+        if tagger is not None:
+            logits = tagger.eval()(input_ids=text[None]).logits[0]
+            assert_near(logits, tagger.classifier(ours(text, [17])), 2e-6)
         first = ours(text, [17])[0]
         text[-1] -= 1
         assert (first - ours(text, [17])[0]).abs().max() > 1e-4

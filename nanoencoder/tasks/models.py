@@ -1,10 +1,8 @@
-"""The model that a task is given: what run.json says of it, and the folder that a tuned one is saved to."""
+"""The model that a task is given: what run.json says of it, and how many tokens of a text it reads."""
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from nanoencoder import huggingface, sentence_encoders
-from nanoencoder.files import whole, write_sealed
-from nanoencoder.predictions import about_run, run_folder
 from nanoencoder.settings import may_change, setting
 from nanoencoder.tokenizer import is_hub_id
 
@@ -79,56 +77,3 @@ def print_prompts(cfg, kind, folder):
     print(f'{cfg.dataset}: templates: {templates}\n{cfg.model}: prompts: {named}')
     if kind.head == 'vector' and similarity != 'cosine':
         print(f'{cfg.model}: it ranks by {similarity!r:.80}, this program by cosines', file=sys.stderr)
-
-
-def saved_folder(cfg):
-    """Return fine-tuned/<model>/<TASK>/<dataset>/lr1e-04_sd0."""
-    return run_folder(replace(cfg, predictions='fine-tuned'), cfg.dataset)
-
-
-def check_export(kind, sizes):
-    """ValueError if transformers, or sentence-transformers, cannot hold a fine-tuned model."""
-    if kind.head == 'text' and sizes.qk_norm:
-        raise ValueError('save_model: transformers has no such classifier with norms of q and k (Qwen3)')
-    if kind.head == 'vector':
-        for name in ('query', 'document'):
-            template = getattr(kind.task, name)
-            if not template.endswith('}'):
-                raise ValueError(f'{name} {template!r:.80} must end with a column to be saved as a prompt')
-
-
-def save_encoder(cfg, base, data, encoder, folder):
-    """Write a fine-tuned model as a Hugging Face folder: EuroBERT with the task's head, Qwen3 where q and k
-    are normalised. A retrieval model is one that sentence-transformers opens, with its prompts."""
-    sizes = base.transformer.sizes
-    head = data.kind.head
-    tokenizer = base.checkpoint.tokenizer()
-    tensors = {}
-    for name, p in encoder.named_parameters():
-        name = name.removeprefix('head.')
-        if head == 'vector':
-            name = name.removeprefix('model.')
-        elif sizes.qk_norm:
-            name = name.replace('classifier.', 'score.', 1)
-        tensors[name] = p.float()
-
-    architecture = 'Qwen3' if sizes.qk_norm else 'EuroBert'
-    endings = {'tokens': 'ForTokenClassification', 'text': 'ForSequenceClassification', 'vector': 'Model'}
-    config = {'architectures': [architecture + endings[head]]}
-    if data.labels:
-        config['id2label'] = dict(enumerate(data.labels))
-        config['label2id'] = {label: k for k, label in enumerate(data.labels)}
-        if head == 'text':
-            config['problem_type'] = data.kind.problem_type
-
-    with whole(folder) as temporary:
-        temporary.mkdir()
-        huggingface.write_folder(temporary, sizes, base.checkpoint.context, tokenizer.ids, tensors, **config)
-        tokenizer.save(temporary, cfg.max_length)
-        if head == 'vector':
-            prompts = {
-                name: getattr(cfg, name).split('{')[0]
-                for name in ('query', 'document')}
-            huggingface.write_pooling(temporary, sizes.hidden_size, cfg.max_length, prompts)
-        about = about_run(cfg, base.about, data, data)
-        write_sealed(temporary / 'run.json', about)
