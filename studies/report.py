@@ -504,9 +504,10 @@ def all_rows_table(evidence):
     return markdown(['row', 'M tokens', MLM_LOSS, *heads], rows)
 
 
-def verdicts(evidence):
-    """Return the claims, judged, and how the verdicts move. What is not there yet is left out, and becomes a
-    problem; it counts in Holm's correction all the same."""
+def judge_all(evidence):
+    """Return [Judged] of a study's contrasts, and their p with Holm's correction, a DataFrame of (claims,
+    views). What is not there yet is left out, and becomes a problem; it counts in the correction all the
+    same."""
     judged = []
     contrasts = evidence.study.comparisons
     for contrast in contrasts:
@@ -515,8 +516,13 @@ def verdicts(evidence):
         except Missing as error:
             evidence.problems.append(f'{contrast.name} is not judged: there is no {error}')
     import pandas
-    p = pandas.DataFrame([dict.fromkeys(one.seen, 1.0) | one.p for one in judged])     # (claims, views)
-    holms_p = p.fillna(1.0).apply(holm, count=len(contrasts))
+    p = pandas.DataFrame([dict.fromkeys(one.seen, 1.0) | one.p for one in judged])
+    return judged, p.fillna(1.0).apply(holm, count=len(contrasts))
+
+
+def verdicts(evidence):
+    """Return the section of the claims, judged, and of how their verdicts move."""
+    judged, holms_p = judge_all(evidence)
     claims = read_json(CLAIMS)
     rows = []
     moves = []

@@ -228,9 +228,9 @@ def last_words(log):
 
 def run_jobs(jobs, folder, actions, print_end, stop):
     """Run each job once what it needs is there, several at once, until `stop` holds a signal. When one ends,
-    print_end(job, outcome) is called. Returns how many failed, were stopped or could not start."""
+    print_end(job, outcome, seconds) is called. Returns how many failed, were stopped or could not start."""
     waiting = list(jobs)
-    running = {}        # {slot: (job, its log, its process)}
+    running = {}        # {slot: (job, its log, its process, when it began)}
     failed = 0
     last_printed = time.monotonic()
     try:
@@ -240,11 +240,12 @@ def run_jobs(jobs, folder, actions, print_end, stop):
             for slot, job in zip(free, ready):
                 waiting.remove(job)
                 log = folder / f'{job.name.replace(" ", "-")}.log'
-                running[slot] = job, log, start_job(job, log, slot, actions)
+                began = time.monotonic()
+                running[slot] = job, log, start_job(job, log, slot, actions), began
             if not running:
                 break
             time.sleep(0.1)
-            for slot, (job, log, process) in list(running.items()):
+            for slot, (job, log, process, began) in list(running.items()):
                 if process.poll() is None:
                     continue
                 del running[slot]
@@ -255,19 +256,19 @@ def run_jobs(jobs, folder, actions, print_end, stop):
                         outcome += '; run this again to continue'
                     else:
                         outcome = f'FAILED: {outcome} ({log})'
-                print_end(job, outcome)
+                print_end(job, outcome, time.monotonic() - began)
             if time.monotonic() > last_printed + 60:    # seconds
                 last_printed = time.monotonic()
-                for job, log, _ in running.values():    # what they are doing, and the time they have left
+                for job, log, *_ in running.values():    # what they are doing, and the time they have left
                     print(f'    {job.name}: {last_words(log)}', flush=True)
     finally:
-        for _, _, process in running.values():
+        for _, _, process, _ in running.values():
             process.terminate()     # a pretraining saves
-        for _, _, process in running.values():
+        for _, _, process, _ in running.values():
             process.wait()
     if not stop:
         for job in waiting:
-            print_end(job, f'NOT STARTED: lacks {job.needs}')
+            print_end(job, f'NOT STARTED: lacks {job.needs}', 0)
     return failed + len(waiting)
 
 
@@ -334,7 +335,7 @@ def run_blocks(study, blocks, total, actions):
     numbers = itertools.count(1)
     start = time.monotonic()
 
-    def print_end(job, outcome):
+    def print_end(job, outcome, seconds):
         number = next(numbers)
         left = (time.monotonic() - start) / number * (total - number)
         print(f'[{number}/{total}] {job.name}: {outcome}; {timedelta(seconds=round(left))} left', flush=True)
@@ -354,16 +355,21 @@ def run_blocks(study, blocks, total, actions):
     return failed
 
 
-def prepare_corpus(study):
+def run_script(script, *words):
+    """Run a script of ours by itself, to its end or until a signal. Returns its exit code."""
     with stop_signals() as stop:
-        process = start_script('data.py', *arguments(with_config(study.corpus)))
+        process = start_script(script, *words)
         while process.poll() is None and not stop:
             time.sleep(0.1)
         if stop:
             process.terminate()
     if stop:
         raise KeyboardInterrupt
-    if process.returncode:
+    return process.returncode
+
+
+def prepare_corpus(study):
+    if run_script('data.py', *arguments(with_config(study.corpus))):
         raise ValueError('the corpus was not prepared, as is said above')
 
 
@@ -374,20 +380,10 @@ def hold_out_rows(study):
         hold_out(Path(data.removesuffix(TUNING)), command)
 
 
-def main():
-    study, actions = load(sys.argv[1:], ACTIONS)
-    rows = chosen_rows(study, actions.row)
-    seeds = [seed for seed in study.seeds if actions.seed in (-1, seed)]
-    if not seeds:
-        raise ValueError(f'--seed is one of {study.seeds}')
-    actions.processes = actions.processes or (1 if actions.torchrun else GPUS or 2)
-    blocks = missing_blocks(study, rows, seeds)
+def run_missing(study, blocks, actions):
+    """Run what missing_blocks returns of a study, after what it reads is prepared, and pack it. Returns how
+    many jobs failed."""
     all_jobs = [*itertools.chain(*blocks.values())]
-    if actions.dry_run:
-        print_rows(study, all_jobs, actions.processes)
-        return
-
-    interrupt_on_signals()
     failed = 0
     scripts = {job.command[0] for job in all_jobs}
     if 'pretrain.py' in scripts and study.corpus:
@@ -401,6 +397,23 @@ def main():
         packs.pack_study(study.folder)    # a kill may have come before all was packed
     if failed:
         print(f'{failed} failed or stopped; start this again to do what is missing', file=sys.stderr)
+    return failed
+
+
+def main():
+    study, actions = load(sys.argv[1:], ACTIONS)
+    rows = chosen_rows(study, actions.row)
+    seeds = [seed for seed in study.seeds if actions.seed in (-1, seed)]
+    if not seeds:
+        raise ValueError(f'--seed is one of {study.seeds}')
+    actions.processes = actions.processes or (1 if actions.torchrun else GPUS or 2)
+    blocks = missing_blocks(study, rows, seeds)
+    if actions.dry_run:
+        print_rows(study, [*itertools.chain(*blocks.values())], actions.processes)
+        return
+
+    interrupt_on_signals()
+    failed = run_missing(study, blocks, actions)
     if (study.tasks or study.choose) and not actions.row and actions.seed == -1:
         failed += report.write_report(study)
     sys.exit(bool(failed))
