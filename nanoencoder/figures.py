@@ -87,8 +87,11 @@ def style_of_config(config):
 
 
 def run_of(config):
-    """Return what the seeds of a pretraining have in common: their row, or their name without the seed."""
-    return config.get('row') or config['name'].removesuffix(f'-s{config["seed"]}')
+    """Return what the seeds of a pretraining have in common: their settings, and their row or their name
+    without the seed. All that are compared with one row, as by `make try`, bear its name."""
+    recipe = sorted((name, value) for name, value in config.items() if name not in NOT_OF_A_RECIPE)
+    row = config.get('row') or config['name'].removesuffix(f'-s{config["seed"]}')
+    return f'{row} {recipe}'
 
 
 def legend_of(config, configs):

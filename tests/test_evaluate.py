@@ -871,6 +871,12 @@ def test_runs_that_would_look_alike_get_colours_of_their_own():
     assert mlm20 == mlm20_1 == figures.style_of_name('mlm')
     assert mlm40 == mlm40_1 == (figures.OF_FURTHER_RUNS[0], '-')
 
+    tries = [{'name': f'try-{k}', 'row': 'try', 'seed': k // 2, 'phases': [['mlm', 9]], 'lr': k % 2}
+             for k in range(4)]
+    lines = {config['name']: (figures.style_of_config(config), figures.run_of(config)) for config in tries}
+    without, changed, without_1, changed_1 = figures.styles_of(lines).values()
+    assert without == without_1 != changed == changed_1     # though all name one row
+
     points = [('SC', line, x, 50, 40, 60) for line in ('MLM 20%', 'MLM 40%', 'CLM') for x in range(2)]
     drawn = figures.curves(points, 'steps', 'linear')
     colours = [bars.lines[0].get_color() for bars in drawn.axes[0].containers]
