@@ -41,8 +41,9 @@ def parts_of(noise):
     return Parts(max(0.0, over_items), found)
 
 
-def share_shown(parts, difference, more_items=1.0, more_seeds=1.0):
-    """Return the share of comparisons whose interval leaves out 0, of so many times the items and seeds.
+def share_shown(parts, difference, more_items=1.0, more_seeds=1.0, p=0.05):
+    """Return the share of comparisons whose interval leaves out 0, of so many times the items and seeds. The
+    interval is of 95 % for a p of 0.05.
 
     An interval is made as evaluate.with_seeds makes it, but of evenly spaced quantiles in place of random
     numbers: POINTS draws of each of POINTS intervals, which differ in the variance that is seen between
@@ -66,7 +67,7 @@ def share_shown(parts, difference, more_items=1.0, more_seeds=1.0):
     draws = np.sqrt(np.maximum(0, over_items))[:, None] * ndtri(shares)
     for t, of_seeds in added:
         draws += np.sqrt(of_seeds)[:, None] * t
-    half = np.quantile(draws, 0.975, axis=1)
+    half = np.quantile(draws, 1 - p / 2, axis=1)
     error = math.sqrt(max(variance, 1e-300))
     return np.mean(ndtr((difference - half) / error) + ndtr((-difference - half) / error))
 
@@ -77,11 +78,13 @@ def first_enough(counts, share):
     return counts[place] if place < len(counts) else None
 
 
-def needed_seeds(parts, difference):
-    """Return how many seeds of each system would show a difference on these items; None if too many."""
+def needed_seeds(parts, difference, p=0.05):
+    """Return how many seeds of each system would show a difference on these items; None if too many.
+
+    p  below which a difference counts as shown: less than 0.05 if it is one of several"""
     S = max(group.seeds for group in parts.groups)
     counts = range(2, MOST_SEEDS + 1)
-    return first_enough(counts, lambda count: share_shown(parts, difference, more_seeds=count / S))
+    return first_enough(counts, lambda count: share_shown(parts, difference, 1.0, count / S, p))
 
 
 def needed_items(parts, difference, n):
