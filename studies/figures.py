@@ -268,6 +268,38 @@ def draw_margin(ax, y, rule):
     return ax.fill_betweenx([y - 0.4, y + 0.4], -float(margin), end, color='0.9', linewidth=0)
 
 
+def arms(losses, scores, styles):
+    """Draw the arms of an ablation: held-out losses by step, their mean over seeds and a thin line a seed;
+    and scores, with their intervals and a small dot a seed.
+
+    losses  {panel: {arm: DataFrame of (steps, seeds)}}
+    scores  {panel: {arm: evaluate.Cell}}
+    styles  {arm: (colour, dash)}"""
+    drawn, axes = panels([*losses, *scores])
+    for panel, of_arms in losses.items():
+        ax = axes[panel]
+        for arm, table in of_arms.items():
+            colour, dash = styles[arm]
+            ax.plot(table.index, table, dash, color=colour, linewidth=0.6, alpha=0.5)
+            ax.plot(table.index, table.mean(axis=1), f'o{dash}', color=colour, markersize=4)
+        ax.set_xlabel('steps')
+    for panel, of_arms in scores.items():
+        ax = axes[panel]
+        for place, (arm, cell) in enumerate(of_arms.items()):
+            colour, _ = styles[arm]
+            mean, low, high = evaluate.in_percent(cell)
+            seeds = [100 * score for score in cell.scores.values()]
+            ax.plot([place, place], [low, high], color=colour)
+            ax.plot(place, mean, 'o', color=colour)
+            ax.plot([place + 0.15] * len(seeds), seeds, '.', color=colour, alpha=0.6)
+        ax.set_xticks([])
+        ax.set_xlim(-0.5, len(of_arms) - 0.4)
+        ax.set_ylabel('%')
+    handles = [drawn.axes[0].plot([], [], f'o{dash}', color=colour)[0] for colour, dash in styles.values()]
+    drawn.legend(handles, styles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)
+    return drawn
+
+
 def write_figure(draw, title, path):
     """Draw a figure of a study's losses.csv, if it is there yet, and print its path.
 

@@ -39,7 +39,7 @@ from nanoencoder.processes import World
 from nanoencoder.settings import leaves, parse, split_words
 from nanoencoder.tasks.kind import Example, framed
 from recipes import BLOCKS, README, run_block
-from studies import beside, run, study
+from studies import ablate, beside, run, study
 from studies.paper import results
 
 PAGES = [README, ROOT / 'studies/README.md', *sorted((ROOT / 'docs').glob('*.md'))]
@@ -60,6 +60,7 @@ PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
 OTHERS = {
     'evaluate.py': evaluate.Settings,
     'studies/run.py': None,
+    'studies/ablate.py': None,
     'studies/beside.py': beside.Settings,
     'studies/packs.py': evaluate.Settings,
     'studies/paper/results.py': results.Settings,
@@ -178,6 +179,8 @@ def test_a_command_is_bash_and_passes_its_parser(page, command):
         if script == 'studies/run.py':
             known = {f'--{name}' for name in run.ACTIONS}
             assert {word.split('=')[0] for word in options} <= known
+        elif script == 'studies/ablate.py':
+            ablate.read_words(rest)
         elif OTHERS[script]:
             parse(OTHERS[script], options)
 
