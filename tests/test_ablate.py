@@ -17,7 +17,7 @@ from nanoencoder.settings import read
 from studies import ablate, report, run, timing
 from studies.study import Study, load
 
-WORDS = ['configs/tiny.py', '--change=mask_ratio=0.3', '--change=clm lr=2e-3', '--seeds=0,1,2,3,4',
+WORDS = ['configs/tiny.py', '--change=mask_ratio=0.3', '--change=clm lr=2e-3', '--seeds=0,1,2,3',
          '--phases=("mlm", 400)', '--tasks=docs_tc', '--name=toy']
 
 

@@ -270,7 +270,7 @@ def test_what_a_page_links_is_there(page):
 def test_what_a_page_names_is_there(page):
     """Options, files, and functions that are said to be in a file."""
     text = page.read_text()
-    options = {*OTHER_OPTIONS, *run.ACTIONS}
+    options = {*OTHER_OPTIONS, *run.ACTIONS, *ablate.ACTIONS}
     for module in PARSERS.values():
         options |= {*leaves(module.Settings), *actions_of(module)}
     for settings in filter(None, OTHERS.values()):
