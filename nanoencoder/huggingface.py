@@ -101,11 +101,7 @@ class Checkpoint:
         return ()
 
     def digest(self):
-        """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
-        digests = [sha256(path) for path in weight_files(self.folder)]
-        if len(digests) == 1:
-            return digests[0]
-        return sha256_of_text(''.join(digests))
+        return digest_of_weights(self.folder)
 
     def model(self, device='cpu', dtype=torch.float32, head=True):
         """The Model, with a row for an added mask token. With head=False only its Transformer, for which the
@@ -307,6 +303,14 @@ def weight_files(folder):
         raise ValueError(f'{index}: has no weight_map')
     names = {*places.values()}
     return [folder / plain_name(name, index) for name in sorted(names)]
+
+
+def digest_of_weights(folder):
+    """sha256 of the weights' file; of shards, the sha256 of theirs one after the other."""
+    digests = [sha256(path) for path in weight_files(folder)]
+    if len(digests) == 1:
+        return digests[0]
+    return sha256_of_text(''.join(digests))
 
 
 def read_tensors(folder):

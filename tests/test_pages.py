@@ -72,6 +72,7 @@ OTHERS = {
     'studies/identity.py': None,
     'fill_mask.py': None,
     'examples/merge.py': None,
+    'examples/model_card.py': evaluate.Settings,
     'examples/decoder_out.py': None,
     'examples/page.py': browser_page.Settings,
     'examples/results_from.py': results_from.Settings,

@@ -150,8 +150,8 @@ def test_a_run_learns_logs_and_saves(trained):
 
     assert files.saved_steps(run) == [20, 100, 120]     # 50 was pruned
     assert {path.name for path in (run / '120').iterdir()} == {
-        'config.json', 'model.safetensors', 'optimizer.safetensors', 'state.json', 'tokenizer.json',
-        'tokenizer_config.json'}
+        'README.md', 'config.json', 'model.safetensors', 'optimizer.safetensors', 'state.json',
+        'tokenizer.json', 'tokenizer_config.json'}
     facts = files.read_json(run / '120/state.json')['pretraining']
     assert (facts['family'], facts['tokens']) == ('0.1M', 120 * 4 * 64)
     start, = config['starts']

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save as to_bytes
 from data import OBJECTIVES, objective_at
 from model import Model, Sizes, initial_weight
 from nanoencoder import huggingface
+from nanoencoder.card import write_card
 from nanoencoder.files import (
     blame,
     changed_files,
@@ -168,6 +169,7 @@ def save_checkpoint(run, model, optimizer, step, seconds, corpus, cfg, world, wr
                      if path.is_file() and not path.name.startswith('README')]  # its owner may edit it
             digests = {path.name: sha256(path) for path in files}
             write_sealed(folder / 'state.json', state | {'sha256': digests})
+            write_card(folder)
         remove_older(run, cfg)
     world.sum([0])  # the others wait
 
