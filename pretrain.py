@@ -26,6 +26,7 @@ from model import Model, Sizes, make_segments
 from nanoencoder.optimizers import OPTIMIZERS, make_optimizer, ratio_of
 from nanoencoder.pretraining import checkpoint, cost
 from nanoencoder.pretraining.log import Log, locked_run
+from nanoencoder.pretraining.tracker import TRACKERS
 from nanoencoder.processes import choose_flash_attention, processes, stop_signals, unsharded
 from nanoencoder.settings import check, check_value, may_change, parse, run_main, setting
 
@@ -66,6 +67,7 @@ class Settings:
     # how it is computed, watched and saved
     micro_rows: int = may_change(6, 0)  # rows that a process computes at once, at most; 0: all that it has
     log_every: int = may_change(10, 1)  # steps whose lines are written together
+    tracker: str = may_change('', choices=TRACKERS)  # where log.jsonl's lines are sent, too
     val_every: int = may_change(1_000, 0)  # steps; 0: only at the end
     val_rows: int = may_change(512, 0)  # held-out rows, the same ones each time; 0, also later: no validation
     val_mask_ratio: float = may_change(0.4, 1e-9, 1)  # one for all runs, so that held-out losses compare
@@ -212,10 +214,6 @@ def train(cfg: Settings, start=None, write_model=checkpoint.write_model):
 
 def check_held_out(corpus, cfg):
     """ValueError if no held-out token is masked: the loss would read 0.0, the best of all."""
-    if not corpus.num_stretches('validation', cfg.context):
-        raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row '
-                         f'of {cfg.context:,}: prepare it with a larger --val_permille and another --out, '
-                         'or take --val_rows=0')
     for objective, batches in held_out_batches(corpus, cfg):
         if OBJECTIVES[objective].uses_ratio and not any(len(batch.at) for batch in batches):
             raise ValueError(f'val_mask_ratio {cfg.val_mask_ratio} masks no token of {cfg.val_rows} held-out '

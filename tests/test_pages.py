@@ -83,9 +83,10 @@ TRAINERS = ('pretrain.py', 'examples/continue_encoder.py', 'examples/whole_words
 # of files that pages name
 FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/small')
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
-# of torchrun, bench.py, uv and page_tables.py
+# of torchrun, bench.py, uv, page_tables.py, trackio and tensorboard
 OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend',
-                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude', 'check'}
+                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude', 'check', 'project',
+                 'logdir'}
 
 
 def lines_of(page):

@@ -381,6 +381,10 @@ def open_corpus(cfg, world):
     if not corpus.num_stretches('train', cfg.context):
         raise ValueError(f'corpus {cfg.corpus} has less than one row of {cfg.context} tokens: '
                          f'{corpus.meta["tokens"]:,}')
+    if cfg.val_rows and not corpus.num_stretches('validation', cfg.context):
+        raise ValueError(f'{corpus.folder} holds out {corpus.meta["val_tokens"]:,} tokens, less than a row '
+                         f'of {cfg.context:,}: prepare it with a larger --val_permille and another --out, '
+                         'or take --val_rows=0')
     compare_shards(corpus, *place_in_node())    # each node may have a copy of its own
     return corpus
 

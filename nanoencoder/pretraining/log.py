@@ -27,6 +27,7 @@ from nanoencoder.files import (
     write_json,
 )
 from nanoencoder.pretraining.plateau import followed, print_guesses
+from nanoencoder.pretraining.tracker import Tracker
 from nanoencoder.settings import flat
 
 
@@ -60,6 +61,7 @@ class Log:
         self.marked = self.began    # when the block began
         self.tokens_per_step = cfg.rows_per_step * cfg.context
         self.val_rows = min(cfg.val_rows, corpus.num_stretches('validation', cfg.context))
+        self.tracker = None
         if world.rank > 0:
             return
 
@@ -72,6 +74,9 @@ class Log:
         if self.first < cfg.total_steps:    # a run that is done starts nothing
             config = write_config(run, cfg, corpus, world, state, how)
             self.plateau = followed(config, kept)
+            if cfg.tracker:
+                self.tracker = Tracker(run, config, cfg.total_steps)
+                self.tracker.send(kept)
         self.file = path.open('a')
         print(f'{run}: {how}; {self.tokens_per_step:,} tokens a step, {world.size} x {world.device.type}, '
               f'{world.dtype}')
@@ -123,6 +128,8 @@ class Log:
             self.file.write(json_lines(lines))
             self.file.flush()
             os.fsync(self.file.fileno())
+            if self.tracker:
+                self.tracker.send(lines)
             self.show(lines)
         self.marked = time.monotonic()  # after the validation, which does not count for the speed
 
