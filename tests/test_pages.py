@@ -71,6 +71,7 @@ OTHERS = {
     'studies/page_tables.py': None,
     'studies/identity.py': None,
     'fill_mask.py': None,
+    'examples/export_onnx.py': None,
     'examples/merge.py': None,
     'examples/model_card.py': evaluate.Settings,
     'examples/decoder_out.py': None,
@@ -85,8 +86,8 @@ FOLDERS = ('', 'configs', 'configs/tasks', 'nanoencoder', 'studies', 'studies/sm
 OF_EVALUATE = {'table': 0, 'compare': 2, 'figure': 1, 'losses': None}   # arguments
 # of torchrun, bench.py, uv, page_tables.py, trackio and tensorboard
 OTHER_OPTIONS = {'help', 'size', 'rows', 'standalone', 'nproc_per_node', 'nnodes', 'rdzv_backend',
-                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude', 'check', 'project',
-                 'logdir'}
+                 'rdzv_endpoint', 'rdzv_id', 'shutdown_timeout', 'max_restarts', 'all', 'exclude', 'check',
+                 'project', 'logdir'}
 
 
 def lines_of(page):
