@@ -1,8 +1,9 @@
-"""Write the model card of a checkpoint again, with the scores that its predictions have.
+"""Write a model card again, with the scores of the model's predictions.
 
     python examples/model_card.py out/mlm-1800-s6
+    python examples/model_card.py fine-tuned/mlm-1800-s6/TC/docs_tc/lr1e-03_sd0
 
-The card is README.md of the run's newest checkpoint, or of the checkpoint that is named. Scores and
+The card is README.md of the run's newest checkpoint, or of the folder that is named. Scores and
 intervals are those of `python evaluate.py table`, whose settings this takes, such as --split=both.
 A README.md that somebody has edited stays as it is."""
 import sys
@@ -17,9 +18,14 @@ from nanoencoder.settings import parse, run_main, split_words
 
 
 def scores_of(folder, cfg):
-    """Return the rows of evaluate.frame_of of predictions that were made with the weights in a folder."""
-    digest = digest_of_weights(folder)
-    found = [run for run in evaluate.find_runs(cfg.predictions) if run[1].get('checkpoint') == digest]
+    """Return the rows of evaluate.frame_of of what was predicted by a fine-tuned model, or by any that was
+    fine-tuned from a checkpoint."""
+    found = [*evaluate.find_runs(cfg.predictions)]
+    if (folder / 'run.json').exists():
+        found = [run for run in found if run[0].parts[-4:] == folder.parts[-4:]]
+    else:
+        digest = digest_of_weights(folder)
+        found = [run for run in found if run[1].get('checkpoint') == digest]
     if not found:
         return []
     problems = []
@@ -36,7 +42,7 @@ def main():
         raise ValueError('name one folder: a checkpoint or a run, such as out/mlm-1800-s6')
     folder = newest_checkpoint(words[0])
     scores = scores_of(folder, cfg)
-    if not write_card(folder, scores):
+    if not write_card(folder, scores=scores):
         raise ValueError(f'{folder / CARD}: somebody has edited it, so it stays; remove it to have a new one')
     print(f'{folder / CARD}: with {len(scores)} scores of {cfg.predictions}')
 

@@ -1,8 +1,8 @@
-"""Model cards: the README.md of a checkpoint, with the metadata that the Hugging Face hub reads.
+"""Model cards: the README.md of a checkpoint or a fine-tuned model, with metadata for the Hugging Face hub.
 
-A card is made of the files beside it: config.json, state.json and the run's log.jsonl. It names no folder of
-this machine. It ends with the sha256 of what stands above, by which an edit is noticed: a README.md that
-somebody has edited, or that came with an encoder, is never written again."""
+A card is made of the files beside it: config.json, and state.json and the run's log.jsonl, or run.json. It
+names no folder of this machine. It ends with the sha256 of what stands above, by which an edit is noticed: a
+README.md that somebody has edited, or that came with an encoder, is never written again."""
 import json
 import re
 from datetime import timedelta
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from nanoencoder.figures import phases_in_words
 from nanoencoder.files import read_json, saved_state, saved_steps, sha256_of_text
 from nanoencoder.huggingface import read_prediction, run_of_checkpoint
+from nanoencoder.predictions import read_about
 from nanoencoder.settings import as_tuple
 from nanoencoder.tokenizer import is_hub_id
 
@@ -25,6 +26,7 @@ OPENED_BY = {   # how the name of an architecture ends: the class that opens it,
     'ForQuestionAnswering': ('AutoModelForQuestionAnswering', 'question-answering')}
 TASKS = {'SC': 'text-classification', 'TC': 'token-classification', 'QA': 'question-answering',
          'IR': 'text-retrieval'}    # what the hub calls our kinds
+TEMPLATES = ('template',), ('query', 'document')    # what an encoder reads: of most tasks, and of retrieval
 FROM_BASE = 'language', 'license', 'license_name', 'license_link'   # what a card takes from its base's
 
 
@@ -38,14 +40,23 @@ class Loss(NamedTuple):
     rows: int           # held-out rows that were read
 
 
-def write_card(folder, scores=()):
-    """Write the card of a checkpoint, unless a README.md is there that is not ours. Returns whether it did.
+def write_card(folder, known={}, scores=()):
+    """Write the card of a checkpoint or of a fine-tuned model, unless a README.md is there that is not ours.
+    Returns whether it did.
 
+    known   what no file beside it says of a fine-tuned model: its `base_model`, a folder or hub id, and the
+            `nanoencoder_commit`. Where it is missing, the card that is there already says it
     scores  rows of evaluate.frame_of, of predictions that this model made"""
-    path = Path(folder, CARD)
-    if path.exists() and not is_unedited(path):
-        return False
-    text = card_of_checkpoint(Path(folder), scores)
+    folder = Path(folder).absolute()
+    path = folder / CARD
+    if path.exists():
+        if not is_unedited(path):
+            return False
+        known = card_data(path) | known
+    if (folder / 'run.json').exists():
+        text = card_of_fine_tuned(folder, known, scores)
+    else:
+        text = card_of_checkpoint(folder, scores)
     path.write_text(text + SEAL.format(sha256_of_text(text)), encoding='utf-8')
     return True
 
@@ -102,6 +113,50 @@ def card_of_checkpoint(folder, scores):
         settings_in_words(chosen)])
 
 
+def card_of_fine_tuned(folder, known, scores):
+    """Return the card of a fine-tuned model, whose run.json has been written."""
+    about = read_about(folder)
+    settings = about['settings']
+    task = settings['kind']
+    rows = about['rows']
+    dataset = rows['dataset']
+    past = about['pretraining']
+    base = known.get('base_model', '')
+    model = known.get('fine_tuned_from')
+    if not model:
+        model = base if is_hub_id(base) else run_of_checkpoint(base).name
+    facts = {
+        'fine-tuned from': model,
+        'task': f'{task}, {dataset}',
+        'labels': ', '.join(map(str, about['labels'])) or 'none',
+        'tokens of a text that are read': f'{settings["max_length"]:,}',
+        'training data': f'sha256 `{about["training_data"]}`',
+        'commit of nanoEncoder': known.get('nanoencoder_commit') or 'not known',
+    }
+    for name in TEMPLATES[task == 'IR']:
+        facts[name] = f'`{rows[name]}`'
+    if past:
+        facts['pretraining'] = f'{phases_in_words(past)}, {past["tokens"]:,} tokens'
+    metadata = {
+        'base_model': base.partition('@')[0] if is_hub_id(base) else None,
+        'fine_tuned_from': model,
+        'datasets': [rows['source'].partition('@')[0]] if rows['source'] else None,
+        'tags': ['nanoencoder'],
+        'training_data_sha256': about['training_data'],
+        'nanoencoder_commit': known.get('nanoencoder_commit'),
+    }
+    metadata |= {name: known[name] for name in FROM_BASE if name in known} | taken_from(base)
+    title = f'{model}, fine-tuned on {dataset}'
+    return '\n'.join([
+        front_matter(folder, title, metadata, scores),
+        f'# {title}\n\nAn encoder that nanoEncoder has fine-tuned.\n',
+        table(('', ''), facts.items()),
+        scores_in_words(scores),
+        how_to_open(folder),
+        predict_in_words(about),
+        settings_in_words(settings)])
+
+
 def last_validation(path, step):
     """Return the Losses of the last validation that a run's log has up to a step."""
     measured = []
@@ -146,8 +201,7 @@ def hub_dataset_of(corpus, fingerprint):
 
 def taken_from(base):
     """Return the language and the licence that the card of a base names, if its card is on this machine."""
-    import yaml
-    from huggingface_hub import ModelCard, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
     if not base:
         return {}
     if is_hub_id(base):
@@ -157,12 +211,18 @@ def taken_from(base):
         path = Path(base, str(max(saved_steps(base), default='')), CARD)
     if not isinstance(path, (str, Path)) or not Path(path).is_file():    # the cache may say where it is not
         return {}
-    # a card that cannot be read says nothing: it must not stop a run
+    data = card_data(path)
+    return {name: data[name] for name in FROM_BASE if name in data}
+
+
+def card_data(path):
+    """Return the metadata of a card; {} if it cannot be read, which must not stop a run."""
+    import yaml
+    from huggingface_hub import ModelCard
     try:
-        data = ModelCard.load(path, ignore_metadata_errors=True).data
+        return ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
     except (ValueError, yaml.YAMLError):
         return {}
-    return {name: data.get(name) for name in FROM_BASE}
 
 
 def front_matter(folder, title, metadata, results):
@@ -183,7 +243,10 @@ def front_matter(folder, title, metadata, results):
 def opened_by(folder):
     """Return (the library that opens a folder, what the hub calls its task, the class of that library)."""
     if (folder / 'modules.json').exists():
-        return 'sentence-transformers', 'sentence-similarity', 'SentenceTransformer'
+        # without labels it is for vectors
+        has_labels = 'id2label' in read_json(folder / 'config.json')
+        task = 'text-classification' if has_labels else 'sentence-similarity'
+        return 'sentence-transformers', task, 'SentenceTransformer'
     architecture, *_ = read_json(folder / 'config.json').get('architectures') or ['']
     for ending, (name, task) in OPENED_BY.items():
         if architecture.endswith(ending):
@@ -206,6 +269,14 @@ def how_to_open(folder):
                  f"model = {name}.from_pretrained('.')"]
     advice = "In place of '.' write its folder or its name on the hub."
     return f'## Open it\n\n{advice}\n\n{python(lines)}'
+
+
+def predict_in_words(about):
+    """Say how nanoEncoder opens a fine-tuned model, and whether it alone does."""
+    text = 'In nanoEncoder, `python predict.py FOLDER new.csv --out=labels.csv` reads the rows of a file.'
+    if about.get('opens_in') == 'predict.py alone':
+        text += ' Only that reads the head: the lines above open the encoder without it.'
+    return text + '\n'
 
 
 def losses_in_words(measured):

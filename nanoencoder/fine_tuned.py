@@ -21,9 +21,11 @@ from torch import nn
 
 from model import Model
 from nanoencoder import huggingface, tasks
+from nanoencoder.card import write_card
 from nanoencoder.files import changed_files, read_json, sha256, whole, write_json, write_sealed
 from nanoencoder.peers import Peer, open_written_peer, write_peer
 from nanoencoder.predictions import ADVICE, about_run, read_about, run_folder
+from nanoencoder.pretraining.log import commit
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import make_settings
 from nanoencoder.tasks.heads import Encoder, new_head
@@ -92,6 +94,7 @@ def write_fine_tuned(cfg, base, data, encoder, folder):
             for path in sorted(temporary.rglob('*')) if path.is_file()}
         about = about_run(cfg, base.about, data, data)
         write_sealed(temporary / 'run.json', about | {'opens_in': opens_in, 'sha256': digests})
+        write_card(temporary, {'base_model': cfg.model, 'nanoencoder_commit': commit()})
 
 
 def write_ours(folder, base, encoder, head, max_length, config):

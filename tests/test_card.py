@@ -1,13 +1,15 @@
 """Model cards: what they say of a checkpoint, and that nobody's own README.md is written again."""
 import re
+import shutil
 from pathlib import Path
 
 from huggingface_hub import ModelCard
 from huggingface_hub.utils import validate_repo_id
 
+import finetune
 import pretrain
 from conftest import edit, log_lines, one_line_error, ran, run_script
-from nanoencoder import card, files, huggingface, predictions
+from nanoencoder import card, files, fine_tuned, huggingface, predictions
 from nanoencoder.settings import flat, parse
 
 
@@ -102,3 +104,29 @@ def test_a_card_is_written_again_with_the_scores_of_predictions(trained, tmp_pat
     assert re.search(shown, read.text)
     edit(folder / 'README.md', '# run', '# My encoder')
     one_line_error(run_script(*words), 'edited')
+
+
+def test_a_fine_tuned_model_has_a_card(prepared, checkpoint, monkeypatch, tmp_path):
+    base_folder = shutil.copytree(checkpoint, tmp_path / 'base')
+    (base_folder / 'README.md').write_text('---\nlicense: mit\n---\nMine.\n')
+    cfg, base, data = prepared('SC', base_folder)
+    encoder = finetune.new_encoder(cfg, base, finetune.new_head('text', 32, len(data.labels)))
+    folder = tmp_path / 'fine-tuned/base/SC/toy/lr1e-04_sd0'
+    fine_tuned.write_fine_tuned(cfg, base, data, encoder, folder)
+    path = folder / 'README.md'
+    written = path.read_text()
+    read = ModelCard(written)
+    assert (read.data.pipeline_tag, read.data.license) == ('text-classification', 'mit')
+    assert ', '.join(data.labels) in read.text
+    assert str(tmp_path) not in written
+    monkeypatch.chdir(folder)
+    opened = {}
+    exec(read.text.split('```python\n')[1].split('```')[0], opened)
+    assert type(opened['model']).__name__ == 'EuroBertForSequenceClassification'
+    shutil.rmtree(base_folder)
+    assert card.write_card(folder)      # what no other file says comes from the card
+    assert path.read_text() == written
+    fine_tuned.open_fine_tuned(folder)
+    edit(path, '# base', '# Mine')
+    fine_tuned.open_fine_tuned(folder)
+    assert not card.write_card(folder)
