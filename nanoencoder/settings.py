@@ -240,8 +240,8 @@ def parse(cls, arguments, actions=(), inherit=lambda values: {}):
 
 
 def split_words(arguments):
-    """Split a command line into (the words before its first --setting, the rest)."""
-    words = [*itertools.takewhile(lambda word: not word.startswith('-'), arguments)]
+    """Split a command line into (the words before its first --setting, the rest). A - is a word."""
+    words = [*itertools.takewhile(lambda word: word == '-' or not word.startswith('-'), arguments)]
     return words, arguments[len(words):]
 
 

@@ -88,14 +88,17 @@ def parse_json(text):
     return content
 
 
-def json_objects(path):
-    """Return the objects of a .jsonl, one a line. ValueError for the first line that is none."""
-    rows = []
+def jsonl_rows(path, source=None):
+    """Yield the objects of a .jsonl, one a line. ValueError for the first line that is none."""
     for _, row in json_rows(path, parse_json):
         if isinstance(row, ValueError):
             raise row
-        rows.append(row)
-    return rows
+        yield row
+
+
+def json_objects(path):
+    """Return the objects of a .jsonl."""
+    return [*jsonl_rows(path)]
 
 
 def read_jsonl(path, source):
@@ -138,14 +141,13 @@ def squad_rows(articles):
     return rows
 
 
-def read_csv(path, source):
-    """Rows below a header. In a .tsv quotes are characters, as in GLUE's files."""
+def csv_rows(path, source):
+    """Yield the rows below a header. In a .tsv quotes are characters, as in GLUE's files."""
     csv.field_size_limit(2 ** 30)
     # --delimiter='\t' reaches us as two characters
     dialect = {'delimiter': source.delimiter.replace('\\t', '\t') or ','}
     if path.suffix == '.tsv':
         dialect = {'delimiter': '\t', 'quoting': csv.QUOTE_NONE}
-    rows = []
     with open_text(path, newline='') as file:
         with blame(f"delimiter must be one character, as ';', not {source.delimiter!r:.80}", TypeError):
             reader = csv.DictReader(file, strict=True, **dialect)
@@ -154,11 +156,14 @@ def read_csv(path, source):
             for row in reader:
                 if None in row or None in row.values():
                     raise csv.Error('has more or fewer fields than the header')
-                rows.append({column: Field(text) for column, text in row.items()})
+                yield {column: Field(text) for column, text in row.items()}
         except csv.Error as error:
             hint = 'is a quote left open? in a .tsv it is a character; is --delimiter another?'
             raise ValueError(f'{path}:{reader.line_num}: {error} ({hint})') from None
-    return rows, {}
+
+
+def read_csv(path, source):
+    return [*csv_rows(path, source)], {}
 
 
 def check_header(path, header, source):
@@ -182,10 +187,25 @@ def read_parquet(path, source):
     import pyarrow.parquet
     with named_if_damaged(path, Exception):     # of many kinds, where bits have flipped
         table = pyarrow.parquet.read_table(path)
-        metadata = table.schema.metadata or {}
-        about = json.loads(metadata.get(b'huggingface', b'{}'))
-        features = about.get('info', {}).get('features', {})
-        return with_names(table.to_pylist(), features)
+        return with_names(table.to_pylist(), features_of(table.schema))
+
+
+def features_of(schema):
+    """Return what the hub's library wrote of a parquet file's columns, {} if it wrote nothing."""
+    metadata = schema.metadata or {}
+    about = json.loads(metadata.get(b'huggingface', b'{}'))
+    return about.get('info', {}).get('features', {})
+
+
+def parquet_rows(path, source):
+    """Yield the rows of a parquet file."""
+    import pyarrow.parquet
+    with named_if_damaged(path, Exception):
+        file = pyarrow.parquet.ParquetFile(path)
+        features = features_of(file.schema_arrow)
+        for batch in file.iter_batches():
+            rows, _ = with_names(batch.to_pylist(), features)
+            yield from rows
 
 
 def read_iob(path, source):
@@ -300,3 +320,15 @@ def with_names(rows, features):
 READERS = {'.jsonl': read_jsonl, '.jsonl.gz': read_jsonl, '.csv': read_csv, '.tsv': read_csv,
            '.parquet': read_parquet, '.iob': read_iob, '.iob2': read_iob, '.conll': read_iob,
            '.json': read_json_array}
+# those that can be read a row at a time, however many there are
+STREAMS = {'.jsonl': jsonl_rows, '.jsonl.gz': jsonl_rows, '.csv': csv_rows, '.tsv': csv_rows,
+           '.parquet': parquet_rows}
+
+
+def stream(path, source):
+    """Yield the rows of a file, and hold few of them in memory."""
+    for suffix, rows in STREAMS.items():
+        if path.name.endswith(suffix):
+            return rows(path, source)
+    raise ValueError(f'{path}: is none of {", ".join(STREAMS)}; turn it into a .csv with a header, or into '
+                     '.jsonl, an object a line')
