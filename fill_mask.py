@@ -2,7 +2,8 @@
 
     python fill_mask.py out/clm25-mlm-1800-s6 out/mlm-1800-s6 "The function returns <|mask|> of floats."
 
-First come folders, runs or hub ids, then one text. Each model reads it as in the last step of its training:
+First come folders, runs or hub ids, then one text. Encoders of other people, such as BERT, write a mask in
+their own way, as [MASK]. Each of our models reads it as in the last step of its training:
 after MLM it sees the whole text. After CLM, or as a decoder from elsewhere, it sees only what stands before a
 mask, and says which token comes next: with what follows, its states would be none that it was trained on."""
 import os
@@ -14,7 +15,16 @@ if __name__ == '__main__':
 
 import torch
 
-from nanoencoder.huggingface import fetch_weights, open_checkpoint, read_prediction, source_of
+from nanoencoder.files import read_json
+from nanoencoder.huggingface import (
+    CONFIG,
+    fetch_weights,
+    folder_of,
+    open_checkpoint,
+    read_prediction,
+    source_of,
+)
+from nanoencoder.peers import FAMILIES_OF_PEERS, open_masked_lm, open_other_encoder
 from nanoencoder.settings import plain_words, run_main
 
 
@@ -41,6 +51,11 @@ def fill_mask(model, tokenizer, text, offset=0, causal=False):
     with torch.no_grad():
         hidden = model.model(tokens.to(model.head.device), [len(tokens)], causal)
         logits = model.logits(hidden[places])           # (masks, rows)
+    return best_tokens(logits, tokenizer)
+
+
+def best_tokens(logits, tokenizer):
+    """Return [(token, probability), ...] of the five best for each mask, of (masks, rows) logits."""
     probabilities = logits.float().softmax(1)
     best = probabilities[:, :tokenizer.vocab_size].topk(5)  # a padded vocabulary has rows of no token
     answers = []
@@ -59,19 +74,43 @@ def main():
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
     dtype = torch.bfloat16 if device == 'cuda' else torch.float32
     for name in names:
-        # what can be refused is refused before a hub sends gigabytes of weights
-        checkpoint = open_checkpoint(name, weights=False)
-        tokenizer = checkpoint.tokenizer()
-        _, causal, offset = read_prediction(checkpoint.folder)
-        tokens, _ = find_masks(tokenizer, text, offset)
-        if len(tokens) > checkpoint.context:
-            raise ValueError(f'{name} reads {checkpoint.context} tokens at most; the text has {len(tokens)}')
-
-        fetch_weights(name, checkpoint.folder)
-        model = checkpoint.model(device, dtype)
-        for answers in fill_mask(model, tokenizer, text, offset, causal):
+        folder = folder_of(name)
+        family = read_json(folder / 'config.json', fields=CONFIG).get('model_type')
+        read = fill_mask_of_peer if family in FAMILIES_OF_PEERS else fill_mask_of_ours
+        for answers in read(name, folder, text, device, dtype):
             shown = [f'{token.strip() or repr(token)} {p:.1%}' for token, p in answers]
-            print(f'  {source_of(name, checkpoint.folder):<26}', '   '.join(shown))
+            print(f'  {source_of(name, folder):<26}', '   '.join(shown))
+
+
+# In both, what can be refused is refused before a hub sends gigabytes of weights.
+
+
+def fill_mask_of_ours(name, folder, text, device, dtype):
+    checkpoint = open_checkpoint(name, weights=False)
+    tokenizer = checkpoint.tokenizer()
+    _, causal, offset = read_prediction(folder)
+    tokens, _ = find_masks(tokenizer, text, offset)
+    check_length(name, tokens, checkpoint.context)
+    fetch_weights(name, folder)
+    model = checkpoint.model(device, dtype)
+    return fill_mask(model, tokenizer, text, offset, causal)
+
+
+def fill_mask_of_peer(name, folder, text, device, dtype):
+    peer = open_other_encoder(name, folder)
+    tokenizer = peer.tokenizer()
+    tokens, masks = find_masks(tokenizer, text, offset=0)
+    check_length(name, tokens, peer.context)
+    fetch_weights(name, folder)
+    model = open_masked_lm(folder).to(device, dtype)
+    with torch.no_grad():
+        logits = model(input_ids=tokens[None].to(device)).logits[0, masks]
+    return best_tokens(logits, tokenizer)
+
+
+def check_length(name, tokens, context):
+    if len(tokens) > context:
+        raise ValueError(f'{name} reads {context} tokens at most; the text has {len(tokens)}')
 
 
 if __name__ == '__main__':

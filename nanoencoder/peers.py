@@ -120,11 +120,17 @@ def open_encoder(cfg):
         raise ValueError(f'{folder}: model_type {family!r:.80} is neither one of ours, decoders among them '
                          f'({", ".join(FAMILIES)}), nor an encoder that transformers opens for us '
                          f'({", ".join(FAMILIES_OF_PEERS)})')
-    with one_line(folder):
-        check_encoder(config)
     for setting in OURS_ALONE:
         if getattr(cfg, setting) != getattr(type(cfg), setting):
             raise ValueError(f'{setting} works only with nanoEncoder\'s own architecture; drop it for {name}')
+    return open_other_encoder(name, folder)
+
+
+def open_other_encoder(name, folder):
+    """Open the folder of an encoder of FAMILIES_OF_PEERS as a Peer. ValueError if it is a decoder."""
+    config = read_json(folder / 'config.json', fields=CONFIG)
+    with one_line(folder):
+        check_encoder(config)
     with one_line(folder, CANNOT_OPEN):
         return open_peer(folder, config, name)
 
@@ -240,6 +246,18 @@ def open_by_auto_class(auto_class, folder, settings):
         sorted(name for name in info[names] if 'pooler' not in name)
         for names in ('missing_keys', 'unexpected_keys')]
     return model, missing, unexpected
+
+
+def open_masked_lm(folder):
+    """Open transformers' model with its output head, which fills masks. ValueError if it has none."""
+    with one_line(folder, 'transformers opens no encoder with an output head there'):
+        transformers = import_transformers()
+        settings = read_settings(transformers, folder)
+        model, missing, _ = open_by_auto_class(transformers.AutoModelForMaskedLM, folder, settings)
+        if missing:
+            raise ValueError(f'has no output head that fills masks ({missing[0]} is missing); '
+                             'examples/continue_encoder.py trains a new one')
+    return model.eval()
 
 
 def read_tokenizer(transformers, folder, name):

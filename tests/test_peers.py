@@ -254,6 +254,23 @@ def test_a_config_for_a_repositorys_own_code_is_refused(change, bert):
             read_json(bert / 'config.json'))
 
 
+@each_family
+def test_masks_are_filled_as_by_transformers(family, folders, tmp_path):
+    """By an encoder with an output head, as examples/continue_encoder.py writes it; without one it is
+    refused."""
+    refused_line('has no output head that fills masks', 'fill_mask.py', folders[family], 'the [MASK] <mask>')
+    saved = shutil.copytree(folders[family], tmp_path / 'saved')
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = transformers.AutoConfig.from_pretrained(saved)
+        transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(saved)
+    text = f'the array of {opened(saved).tokenizer().roles["mask"]} and of floats'
+    best = transformers.pipeline('fill-mask', str(saved))(text)
+    expected = '   '.join(f'{answer["token_str"].strip()} {answer["score"]:.1%}' for answer in best)
+    printed = ran('fill_mask.py', saved, text).stdout.splitlines()
+    assert [word for word in printed[1].split() if '%' in word] == re.findall(r'\S+%', expected)
+
+
 QUERY = 'encoder.layer.0.attention.self.query.weight'
 
 
