@@ -42,8 +42,9 @@ def read_csv(path):
 @pytest.mark.parametrize('kind, family', [
     ('SC', ''), ('ML', ''), ('TC', ''), ('QA', ''), ('number', ''),
     ('SC', 'bert'), ('TC', 'modernbert'), ('QA', 'roberta')])
-def test_another_process_predicts_what_the_run_did(kind, family, kept, toy, folders, tmp_path):
-    """Labels, tags, answers and numbers of the test file, to the bit."""
+def test_a_kept_model_predicts_what_the_run_did(kind, family, kept, toy, folders, tmp_path):
+    """Labels, tags, answers and numbers of the test file, to the bit. Our classifier is opened by another
+    process; it would take the others seconds to import transformers."""
     more = [f'--model={folders[family]}'] if family else []
     is_number = kind == 'number'
     if is_number:
@@ -54,7 +55,11 @@ def test_another_process_predicts_what_the_run_did(kind, family, kept, toy, fold
         more = f'--data={tmp_path}/data', '--metric=Pearson'
     folder, run, data = kept(kind, *more)
     out = tmp_path / 'new.jsonl'
-    result = Script('predict.py', folder, data / 'test.jsonl', f'--out={out}').ended_well()
+    words = 'predict.py', folder, data / 'test.jsonl', f'--out={out}'
+    if (kind, family) == ('SC', '') and not is_number:
+        result = Script(*words).ended_well()
+    else:
+        result = ran(*words)
     written = read_rows(out)
     given = read_rows(data / 'test.jsonl')
     assert [{name: row[name] for name in given[0]} for row in written] == given
