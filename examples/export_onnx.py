@@ -42,8 +42,8 @@ def open_model(folder):
     transformers = import_transformers()
     architecture, *_ = read_json(folder / 'config.json')['architectures']
     if 'Classification' in architecture or 'QuestionAnswering' in architecture:
-        return getattr(transformers, architecture).from_pretrained(folder).eval(), 'logits'
-    return transformers.AutoModel.from_pretrained(folder).eval(), 'last_hidden_state'
+        return getattr(transformers, architecture).from_pretrained(folder), 'logits'
+    return transformers.AutoModel.from_pretrained(folder), 'last_hidden_state'
 
 
 def batch_of(length, num_texts, vocab_size):
@@ -94,7 +94,7 @@ def main():
         if not find_spec(package):
             raise ValueError(f'{package} is not installed: pip install {" ".join(PACKAGES)}')
     model, output = open_model(folder)
-    exported = Exported(model)
+    exported = Exported(model).eval()   # a new module is in training mode
     export(exported, path, output)
     compare(exported, path, output)
 
