@@ -27,6 +27,7 @@ from examples import (
     continue_encoder,
     embedded_docs,
     page as browser_page,
+    pairs,
     results_from,
     whole_words,
     wordnet,
@@ -53,6 +54,7 @@ PARSERS = {     # script: the module of its Settings and ACTIONS, if it has any
     'examples/baselines.py': baselines,
     'examples/continue_encoder.py': continue_encoder,
     'examples/embedded_docs.py': embedded_docs,
+    'examples/pairs.py': pairs,
     'examples/whole_words.py': pretrain,
     'examples/wordnet.py': wordnet,
 }
