@@ -1,54 +1,134 @@
-"""Merge an encoder with the decoder that it was made of: each weight becomes the mean of both.
+"""Merge two encoders of one architecture: each weight becomes a mean of both.
 
+    python examples/merge.py out/minilm-texts/300 sentence-transformers/all-MiniLM-L6-v2 merged --share=0.25
     python examples/merge.py out/mydecoder-mlm40/200 mydecoder merged
 
-First the encoder's checkpoint, then the decoder's folder (the one that --weights_from named), then a new
-folder for the result. BidirLM (arXiv 2604.02045) does this so that less of the decoder is forgotten."""
+First the encoder that was trained further, then the encoder or decoder that it was made of (what its
+--weights_from named), then a new folder for the result. --share is the weight of the second. Tokenizer,
+modules and all other files are the first's. Some of what training has made the first forget may come back
+(arXiv 2109.01903). BidirLM (arXiv 2604.02045) merges an encoder with the decoder that it was made of."""
+import re
+import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, where nanoencoder/ is
 
+import torch
 from safetensors.torch import load_file, save_file
 
-from nanoencoder.files import read_json
-from nanoencoder.huggingface import EMBEDDING, HEAD
-from nanoencoder.settings import plain_words, run_main
+from nanoencoder.card import CARD, is_unedited
+from nanoencoder.files import read_json, remove, whole
+from nanoencoder.huggingface import (
+    EMBEDDING,
+    HEAD,
+    INDEX,
+    WEIGHTS,
+    fetch_weights,
+    folder_of,
+    weight_files,
+)
+from nanoencoder.settings import check, parse, run_main, setting, split_words
+
+# what only a run, or the predictions of a fine-tuned model, may be compared with
+NOT_COPIED = 'state.json', 'optimizer.*', 'run.json'
 
 
-def merge(encoder, decoder, mask):
-    """Return the means of two dicts of weights. `mask` is the mask token's id, which the decoder never saw:
-    its rows stay the encoder's."""
+@dataclass(frozen=True)
+class Settings:
+    share: float = setting(0.5, 0, 1)   # of the second in each weight: 0 is the first, 1 the second
+
+    __post_init__ = check
+
+
+def merge(first, second, share, kept_rows=()):
+    """Return ({name: (1 - share) x first + share x second}, the names of a head that the second lacks, which
+    stays the first's). With or without an output head, names begin with a prefix such as "bert." or not.
+
+    kept_rows  ids of tokens that the second never saw: their embeddings stay the first's"""
+    others = {without_prefix(name): weight for name, weight in second.items()} | second
+    parts = {name.split('.')[0] for name in others} - {'weight', 'bias'}
     merged = {}
-    for name, weight in encoder.items():
-        mean = weight.clone()
-        if name in decoder:
-            other = decoder[name].float()
-            mean[:len(other)].lerp_(other, 0.5)     # the encoder may have more rows: new tokens
-        elif name.endswith('o_proj.bias'):          # which Qwen2 does not have: as if it were 0 there
-            mean *= 0.5
-        else:
-            raise ValueError(f'{name} is not in the decoder; was the encoder made of this one?')
+    head = []
+    for name, weight in first.items():
+        other = others.get(name, others.get(without_prefix(name)))
+        if other is None and name.endswith('o_proj.bias'):      # which Qwen2 does not have: as if it were 0
+            other = torch.zeros_like(weight)
+        if other is None and parts & {*name.split('.')[:2]}:
+            raise ValueError(f'{name} is not in the second; was the first made of it?')
+        if other is None:
+            head.append(name)
+        if other is None or not weight.is_floating_point():
+            merged[name] = weight
+            continue
+        mean = weight.float().clone()
+        rows = slice(None)
+        if name in (EMBEDDING, HEAD):   # the encoder may have more rows: new tokens
+            rows = slice(min(len(weight), len(other)))
+        if mean[rows].shape != other[rows].shape:
+            raise ValueError(f'{name} has other sizes in the second: {[*other.shape]}, and not '
+                             f'{[*weight.shape]}; was the first made of it?')
+        mean[rows] = mean[rows].lerp(other[rows].float(), share)
         if name in (EMBEDDING, HEAD):
-            mean[mask] = weight[mask]
-        merged[name] = mean
-    return merged
+            mean[kept_rows] = weight[kept_rows].float()
+        merged[name] = mean.to(weight.dtype)
+    names = first.keys() | {without_prefix(name) for name in first}
+    for name in second:
+        if re.search(r'\.\d+\.', name) and not names & {name, without_prefix(name)}:    # of a layer
+            if not name.endswith('inv_freq'):   # in old Llamas; it follows from the sizes
+                raise ValueError(f'{name} of the second is not in the first; was the first made of it?')
+    return merged, head
+
+
+def without_prefix(name):
+    return name.partition('.')[2]
+
+
+def read_folder(name):
+    """Return (folder, its weights) of a folder, a run or a hub id."""
+    folder = folder_of(name)
+    fetch_weights(name, folder)
+    weights = {}
+    for path in weight_files(folder):
+        if not path.exists():
+            raise ValueError(f'{path}: is not there; give a folder with weights as .safetensors')
+        weights |= load_file(path)
+    return folder, weights
+
+
+def unseen_rows(first, second):
+    """The mask's row in our own format, unless the second has learnt to fill masks: a decoder never saw
+    one."""
+    mask = read_json(first / 'config.json').get('mask_token_id')
+    objective = read_json(second / 'config.json').get('objective', 'clm')
+    if mask is None or objective != 'clm':
+        return []
+    return [mask]
 
 
 def main():
-    words = plain_words(sys.argv[1:])
+    words, options = split_words(sys.argv[1:])
+    cfg, _ = parse(Settings, options)
     if len(words) != 3:
         print(__doc__.strip())
         sys.exit(2)
-    encoder, decoder, out = map(Path, words)
-    if out.exists():
+    one, other, out = words
+    if Path(out).exists():
         raise ValueError(f'{out} is there already; give the name of a new folder')
-    mask = read_json(encoder / 'config.json')['mask_token_id']
-    weights = merge(load_file(encoder / 'model.safetensors'), load_file(decoder / 'model.safetensors'), mask)
-    copytree(encoder, out, ignore=ignore_patterns('state.json', 'optimizer.*'))
-    save_file(weights, out / 'model.safetensors', {'format': 'pt'})
-    print(f'{out}: the mean of {encoder} and {decoder}')
+    first, weights = read_folder(one)
+    second, others = read_folder(other)
+    merged, head = merge(weights, others, cfg.share, unseen_rows(first, second))
+    with whole(out) as temporary:
+        shutil.copytree(first, temporary, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        for path in (*weight_files(temporary), temporary / INDEX):
+            remove(path)
+        if (temporary / CARD).exists() and is_unedited(temporary / CARD):
+            remove(temporary / CARD)    # which we wrote, and which says what the first was trained on
+        save_file(merged, temporary / WEIGHTS, {'format': 'pt'})
+    print(f'{out}: {1 - cfg.share:g} x {one} + {cfg.share:g} x {other}')
+    if head:
+        print(f'  {other} has no {", ".join(head):.200}: as in {one}')
 
 
 if __name__ == '__main__':
