@@ -16,7 +16,7 @@ import re
 import shlex
 import statistics
 import sys
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 
 if __name__ == '__main__':  # before torch loads OpenMP, which reads it: waiting threads sleep, not spin
@@ -82,16 +82,20 @@ def read_change(words, phases):
     """Return (name of the arm, its settings) of the words of a --change.
 
     phases  of the config, whose last objective an objective's name replaces"""
-    settings = {}
+    options = []
+    objectives = []
     for part in re.split(r'\s+(?=\w+=)', words.strip()):
         if '=' in part:
-            settings |= settings_in([f'--{part}'])
+            options.append(f'--{part}')
         elif part in OBJECTIVES:
-            *before, (_, steps) = phases
-            settings['phases'] = *before, (part, steps)
+            objectives.append(part)
         else:
             raise ValueError(f'--change={words}: {part!r:.80} is no objective{nearest(part, OBJECTIVES)}; '
                              'a setting is written as mask_ratio=0.3')
+    settings = settings_in(options)
+    for objective in objectives:
+        *before, (_, steps) = settings.get('phases', phases)
+        settings['phases'] = *before, (objective, steps)
     return re.sub(r'[^\w.=-]+', '_', words).strip('_'), settings
 
 
@@ -100,8 +104,8 @@ def read_words(words):
     changes = [word.removeprefix('--change=') for word in words if word.startswith('--change=')]
     words = [word for word in words if not word.startswith('--change=')]
     configs, options = split_words(words)
-    if not (configs and changes) and not asks_for_help(words):
-        raise ValueError('name a config, and a change of it: configs/tiny.py --change=mask_ratio=0.3')
+    if not (len(configs) == 1 and changes) and not asks_for_help(words):
+        raise ValueError('name one config, and changes of it: configs/tiny.py --change=mask_ratio=0.3')
     # a config with weights from elsewhere may have no name
     cfg, actions = parse(pretrain.Settings, words, ACTIONS, inherit=lambda values: {'name': BASE})
     if not cfg.val_rows:
@@ -125,12 +129,19 @@ def study_settings(config, cfg, arms, of_all, actions):
     of_all  settings that all arms share"""
     corpus = Path('configs', f'{cfg.corpus}.py')    # of corpora/docs
     tasks = []
+    datasets = []
     for name in actions.tasks.split(','):
-        tasks.append(name if name.endswith('.py') else f'configs/tasks/{name}.py')
-    datasets = tuple(read(path)['dataset'][0] for path in tasks)
+        path = name.strip()
+        if not path.endswith('.py'):
+            path = f'configs/tasks/{path}.py'
+        task = read(path)
+        if 'dataset' not in task:
+            raise ValueError(f'{path}: is no task, which would name its `dataset`')
+        tasks.append({'config': path})
+        datasets.append(task['dataset'][0])
     contrasts = {}
     for arm in arms:
-        contrasts[arm] = {'rule': 'better', 'weights': {arm: 1, BASE: -1}, 'datasets': datasets}
+        contrasts[arm] = {'rule': 'better', 'weights': {arm: 1, BASE: -1}, 'datasets': tuple(datasets)}
     return {
         'title': f'changes of {config}',
         'corpus': {'config': str(corpus)} if corpus.exists() else {},
@@ -138,7 +149,7 @@ def study_settings(config, cfg, arms, of_all, actions):
         'runs': {BASE: {}} | arms,
         'seeds': actions.seeds,
         'every_task': {'models': (BASE, *arms, 'untrained'), 'lrs': actions.lrs or usual_lrs(cfg.model)},
-        'tasks': tuple({'config': path} for path in tasks),
+        'tasks': tuple(tasks),
         'finetuning_seeds': actions.finetuning_seeds,
         'contrasts': contrasts}
 
@@ -151,24 +162,28 @@ def usual_lrs(sizes):
 
 
 def check_arms(study):
-    """ValueError if an arm is trained as the base is."""
-    base = study.rows[BASE].stated
+    """ValueError if an arm begins with another one, or has the settings of one."""
     for name, row in study.rows.items():
-        if name != BASE and row.stated | {'name': BASE} == base:
-            raise ValueError(f'--change of {name}: changes nothing, the config says the same')
+        if row.parent:
+            raise ValueError(f'--change of {name}: begins with a model of {row.parent}, which takes a study '
+                             'of your own: studies/README.md')
+    for (first, row), (second, other) in combinations(study.rows.items(), 2):
+        if row.stated | {'name': second} == other.stated:
+            raise ValueError(f'--change of {second}: changes nothing, {first} has the same settings')
 
 
 def write_study(path, settings, words):
-    """Write a study's config.py, with the command that asks for it. ValueError if another study is there; it
-    may have fewer seeds."""
+    """Write a study's config.py, with the command that asks for it. ValueError if another study is there, or
+    somebody has edited it; it may have fewer seeds."""
     if path.exists():
         before = {name: value for name, (value, _) in read(path).items()}
-        if {*before['seeds']} <= {*settings['seeds']}:
+        seeds = before.get('seeds')
+        if type(seeds) is tuple and {*seeds} <= {*settings['seeds']}:
             before['seeds'] = settings['seeds']
-        others = [name for name in settings if before[name] != settings[name]]
+        others = [name for name in before | settings if before.get(name) != settings.get(name)]
         if others:
             raise ValueError(f'{path}: has other {", ".join(others)} than these words: type those with which '
-                             'it begins, or give --name=another')
+                             'it begins, or give --name=another; what you edited, studies/run.py runs')
     lines = [f'# Written by this command:\n# {shlex.join(words)}\n']
     for name, value in settings.items():
         lines.append(f'{name} = {pprint.pformat(value, width=90, sort_dicts=False)}\n')
@@ -212,10 +227,13 @@ def loss_of(study, arm):
 
 
 def losses_in_words(evidence, arm):
-    """Say how the last held-out loss of an arm differs from the base's, if they are of one objective."""
+    """Say how the last held-out loss of an arm differs from the base's, if they are of the same targets."""
     objective = loss_of(evidence.study, BASE)
     if loss_of(evidence.study, arm) != objective:
         return f'held-out losses of {BASE} and {arm} are of different objectives'
+    of_base, of_arm = [evidence.last(model, 'val_mlm_targets') for model in (BASE, arm)]
+    if of_base != of_arm:       # another context, number of rows or ratio of masks
+        return f'held-out losses of {BASE} and {arm} are of different tokens'
     of_base, of_arm = [evidence.last(model, f'val_{objective}_loss') for model in (BASE, arm)]
     differences = [loss - other for loss, other in zip(of_arm, of_base)]
     mean = statistics.fmean(differences)

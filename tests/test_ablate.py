@@ -11,7 +11,7 @@ from pytest import approx
 
 import finetune
 import recompute
-from conftest import ROOT, refused
+from conftest import ROOT, edit, refused
 from nanoencoder.files import json_lines, sha256, write_json
 from nanoencoder.settings import read
 from studies import ablate, report, run, timing
@@ -52,6 +52,8 @@ def test_large_models_are_fine_tuned_at_the_rates_of_finetune_py():
 def test_an_objective_replaces_the_last_one():
     phases = ('clm', 140), ('mlm', 210)
     assert ablate.read_change('mntp', phases) == ('mntp', {'phases': (('clm', 140), ('mntp', 210))})
+    _, settings = ablate.read_change('mntp phases=("mlm", 99)', phases)
+    assert settings == {'phases': (('mntp', 99),)}
 
 
 @pytest.mark.parametrize('change, words', [
@@ -61,7 +63,10 @@ def test_an_objective_replaces_the_last_one():
     ('mask_ratio=many', "--mask_ratio: 'many' is no float"),
     ('seed=3', "runs 'seed=3': seed is what a study gives each run"),
     ('mask_ratio=3', "runs 'mask_ratio=3': --mask_ratio: mask_ratio must be from 1e-09 to 1, not 3"),
-    ('mask_ratio=0.4', 'changes nothing, the config says the same')])
+    ('mask_ratio=0.4', 'mask_ratio=0.4: changes nothing, base has the same settings'),
+    ('mask_ratio=0.30', 'mask_ratio=0.30: changes nothing, mask_ratio=0.3 has the same settings'),
+    ('lr=1e-3 lr=2e-3', '--lr is set twice'),
+    ('weights_from=base', 'begins with a model of base, which takes a study of your own')])
 def test_a_wrong_change_is_one_line(change, words):
     def check():
         study = Study(**settings_of([*WORDS, f'--change={change}']))
@@ -70,7 +75,9 @@ def test_a_wrong_change_is_one_line(change, words):
 
 
 @pytest.mark.parametrize('words, error', [
-    ([WORDS[0]], 'name a config, and a change of it'), (WORDS[1:], 'name a config, and a change of it'),
+    ([WORDS[0]], 'name one config, and changes of it'), (WORDS[1:], 'name one config, and changes of it'),
+    (['configs/try.py', *WORDS], 'name one config, and changes of it'),
+    ([*WORDS[:-2], '--tasks=configs/tiny.py'], 'configs/tiny.py: is no task, which would name its `dataset`'),
     ([*WORDS[:-2], '--tasks=docs_tcc'], 'configs/tasks/docs_tcc.py: cannot read this config'),
     ([*WORDS, '--val_rows=0'], 'val_rows 0: an ablation compares held-out losses')])
 def test_a_wrong_command_line_is_one_line(words, error):
@@ -89,6 +96,17 @@ def test_the_same_words_go_on_more_seeds_are_added_and_others_are_refused(tmp_pa
     refused('has other seeds than these words', ablate.write_study, path, settings, [])
     other = more | {'every_run': {'config': 'configs/try.py'}}
     refused('has other every_run than these words', ablate.write_study, path, other, [])
+
+
+@pytest.mark.parametrize('old, new, names', [
+    ('seeds = (0, 1, 2, 3)', 'seeds = 0', 'seeds'), ('finetuning_seeds = 1', '', 'finetuning_seeds'),
+    ('title =', 'rules = 2\ntitle =', 'rules')])
+def test_what_somebody_edited_is_not_overwritten(tmp_path, old, new, names):
+    path = tmp_path / 'config.py'
+    settings = settings_of()
+    ablate.write_study(path, settings, ['words'])
+    edit(path, old, new)
+    refused(f'has other {names} than these words', ablate.write_study, path, settings, [])
 
 
 def test_what_is_missing_is_written_but_not_downloaded(tmp_path, monkeypatch):
@@ -219,6 +237,15 @@ def test_a_verdict_in_words_with_a_picture_and_recomputed(packed, capsys):
     assert (packed / 'ablation.png').stat().st_size > 5_000
     report.write_report(study)
     assert recompute.main(packed) == 0
+
+
+def test_held_out_losses_of_other_tokens_are_not_compared(packed):
+    study, _ = load([str(packed)])
+    evidence = report.Evidence(study)
+    evidence.losses['val_mlm_targets'] = 13_075
+    assert 'difference -0.160' in ablate.losses_in_words(evidence, 'mask_ratio=0.3')
+    evidence.losses.loc[evidence.losses['row'] == 'base', 'val_mlm_targets'] = 6_000
+    assert 'are of different tokens' in ablate.losses_in_words(evidence, 'mask_ratio=0.3')
 
 
 def test_each_arm_has_a_colour_of_its_own(packed):
