@@ -20,6 +20,7 @@ import numpy as np
 
 from nanoencoder.files import blame
 from nanoencoder.metrics import CORRELATIONS, both_scores
+from nanoencoder.tables import open_text
 
 COLUMNS = ('system', 'seed', 'item', 'score')
 ONE_SEED = 'one seed'       # the method of a system with one training: it has a p value, over items alone
@@ -43,6 +44,9 @@ def read_results(path, systems, metric):
     elif metric in CORRELATIONS:
         for column in ('score', 'gold'):
             table[column] = numbers_in(path, table, column)
+    elif not table['score'].isin(table['gold']).any():
+        raise ValueError(f'{path}: no score is one of the right answers, as {table["gold"].iloc[0]!r:.80}: '
+                         'write both alike')
     check_items(path, table)
 
     runs = []
@@ -58,11 +62,13 @@ def read_results(path, systems, metric):
 def read_table(path):
     """Return the .csv as a DataFrame of texts, whose index is the numbers of lines."""
     import pandas
-    with blame(f'{path}: is no .csv with the columns {", ".join(COLUMNS)}', ValueError):
-        table = pandas.read_csv(path, dtype=str, keep_default_na=False, encoding='utf-8-sig')
-    missing = {*COLUMNS} - {*table.columns}
+    what = f'{path}: is no .csv with the columns {", ".join(COLUMNS)}'
+    with open_text(Path(path)) as file:     # it says of another encoding how to convert it
+        with blame(what, pandas.errors.EmptyDataError, pandas.errors.ParserError):
+            table = pandas.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True)
+    missing = [name for name in COLUMNS if name not in table]
     if missing:
-        raise ValueError(f'{path}: has no column {", ".join(sorted(missing))}; its first line is '
+        raise ValueError(f'{path}: has no column {", ".join(missing)}; its first line is '
                          f'{",".join(table.columns)!r:.80} and must name them, with commas between')
     if not len(table):
         raise ValueError(f'{path}: has no line below its first, which names the columns')
@@ -75,6 +81,7 @@ def read_table(path):
 
     refuse(path, table, 'seed', ~table['seed'].str.fullmatch(r'\d{1,18}'),
            'is no whole number; number the trainings of a system 0, 1, 2')
+    refuse(path, table, 'dataset', table['dataset'] == '', 'is empty; give the dataset a name')
     for column in {'cluster', 'gold'} & {*table.columns}:
         refuse(path, table, column, table[column] == '', 'is empty; each item must have one, if only its own')
     return table

@@ -193,6 +193,20 @@ def test_a_file_may_begin_with_a_byte_order_mark_and_a_system_have_a_slash(path,
     assert folder.parts[-4] == 'A'
 
 
+def test_a_file_may_have_spaces_behind_commas_and_the_line_ends_of_windows(path):
+    rows = ['system', 'seed', 'item', 'score'], ['A', '0', 'q', '-0.5'], ['B', '0', 'q', '"1"']
+    path.write_text('\r\n'.join(map(', '.join, rows)) + '\r\n', newline='')
+    table = results.read_table(path)
+    assert [*table.loc[3, ['system', 'seed', 'item', 'score']]] == ['B', '0', 'q', '1']
+
+
+@pytest.mark.parametrize('encoding', ['latin-1', 'utf-16'])
+def test_a_file_in_another_encoding_is_one_line_with_the_command_that_converts_it(path, encoding):
+    path.write_text('system,seed,item,score\nA,0,für,1\nB,0,für,0\n', encoding=encoding)
+    with pytest.raises(ValueError, match='results.csv.*iconv'):
+        results.read_table(path)
+
+
 FOUR = 'A,0,q,1\nA,0,r,0\nB,0,q,1\n'
 
 
@@ -215,6 +229,8 @@ FOUR = 'A,0,q,1\nA,0,r,0\nB,0,q,1\n'
     ('system,seed,item,score,cluster\nA,0,q,1,c\nA,0,r,1,c\nB,0,q,1,c\nB,0,r,0,c', 'are one cluster'),
     ('system,seed,item,score,cluster\nA,0,q,1,c\nB,0,q,1,', ":3: cluster '' is empty"),
     ('system,seed,item,score,gold\nA,0,q,1,\nB,0,q,1,x', ":2: gold '' is empty"),
+    ('system,seed,item,score,dataset\nA,0,q,1,\nB,0,q,0,', ":2: dataset '' is empty"),
+    ('system,seed,item,score,gold\nA,0,q,1.0,1\nB,0,q,1.0,1', "no score is one of the right answers, as '1'"),
     ('system,seed,item,score,gold\nA,0,q,x,x\nB,0,q,x,y', ":3: gold 'y' is not what this item has before")])
 def test_results_that_cannot_be_compared(path, rows, part):
     path.write_text(rows)
