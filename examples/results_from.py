@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))   # nanoencoder 
 from nanoencoder import metrics
 from nanoencoder.files import blame, read_json
 from nanoencoder.settings import check, parse, run_main, split_words
-from nanoencoder.tables import json_objects
+from nanoencoder.tables import json_objects, open_text
 
 # correct, partly, incorrect, no answer: what they count in Inspect
 INSPECT = {'C': 1.0, 'P': 0.5, 'I': 0.0, 'N': 0.0}
@@ -84,13 +84,12 @@ def read_mteb(path, cfg):
         for split, queries in splits.items():
             unusual = [name for name in (subset, split) if name not in ('default', 'test')]
             dataset = '-'.join([task, *unusual])
-            with blame(f'{path}: is no ranking of documents, as mteb 2 writes it', AttributeError, TypeError):
-                for query, found in queries.items():
-                    if query in grades:
-                        pairs = [(score, document) for document, score in found.items()]
-                        ranked = [document for _, document in sorted(pairs, reverse=True)]
-                        row = {'docs': ranked[:10], 'gold': grades[query]}
-                        yield Result(dataset, query, metrics.ndcg(row))
+            for query, found in queries.items():
+                if query in grades:
+                    pairs = [(score, document) for document, score in found.items()]
+                    ranked = [document for _, document in sorted(pairs, reverse=True)]
+                    row = {'docs': ranked[:10], 'gold': grades[query]}
+                    yield Result(dataset, query, metrics.ndcg(row))
 
 
 def read_qrels(path):
@@ -129,11 +128,13 @@ def read_trainer(path, cfg):
 def read_labels(cfg):
     """Return the labels in --gold, as texts."""
     import pandas
-    if cfg.gold.endswith('.jsonl'):
-        table = pandas.DataFrame(json_objects(cfg.gold)).astype(str)
+    path = Path(cfg.gold)
+    if path.suffix == '.jsonl':
+        table = pandas.DataFrame(json_objects(path)).astype(str)
     else:
-        separator = '\t' if cfg.gold.endswith('.tsv') else ','
-        table = pandas.read_csv(cfg.gold, sep=separator, dtype=str, keep_default_na=False)
+        separator = '\t' if path.suffix == '.tsv' else ','
+        with open_text(path) as file:
+            table = pandas.read_csv(file, sep=separator, dtype=str, keep_default_na=False)
     if cfg.label not in table:
         raise ValueError(f'{cfg.gold}: has no column {cfg.label!r}; --label is one of {", ".join(table)}')
     return [*table[cfg.label]]
@@ -142,7 +143,8 @@ def read_labels(cfg):
 def read_trec(path, cfg):
     """Yield the Results of trec_eval -q: lines of a metric, a query and its value; "all" is their mean."""
     for line in path.read_text(encoding='utf-8').splitlines():
-        metric, query, value = line.split(maxsplit=2)
+        with blame(f'{path}: {line!r:.60} is no metric, query and value', ValueError):
+            metric, query, value = line.split(maxsplit=2)
         if metric == (cfg.metric or 'ndcg_cut_10') and query != 'all':
             yield Result(path.stem, query, number(value, f'{path}: {metric}'))
 
@@ -173,7 +175,7 @@ def number(value, where):
     """Return a score as a float. ValueError that says where, if it is something else, such as a list."""
     if isinstance(value, (list, dict)):
         raise ValueError(f'{where} is {value!r:.60}, and no score of one item; --metric names another')
-    with blame(where, ValueError):
+    with blame(where, TypeError, ValueError):
         return float(value)
 
 
@@ -218,20 +220,24 @@ def rows_of(words, cfg):
 
     words  SYSTEM=PATH, once for each training"""
     rows = []
-    seeds = defaultdict(dict)   # {system: {(number of the word, epoch): seed}}
-    for number, word in enumerate(words):
+    seeds = defaultdict(dict)   # {system: {(place of the word, epoch): seed}}
+    for place, word in enumerate(words):
         system, _, path = word.partition('=')
         if not path:
             raise ValueError(f'{word!r}: write NAME=PATH, such as A=outputs/model_a')
         origins = {}    # {dataset: its file}
         for file, read in files_in(path):
-            for result in read(file, cfg):
+            with blame(f'{file}: is not as its program writes it', AttributeError, LookupError, TypeError):
+                results = [*read(file, cfg)]
+            for result in results:
                 if origins.setdefault(result.dataset, file) != file:
                     raise ValueError(f'{path}: has {result.dataset} twice, in {origins[result.dataset]} and '
                                      f'{file}: name one file, or each as a training of its own')
                 of_system = seeds[system]
-                seed = of_system.setdefault((number, result.epoch), len(of_system))
+                seed = of_system.setdefault((place, result.epoch), len(of_system))
                 rows.append({'system': system, 'seed': seed} | result._asdict())
+        if not origins:
+            raise ValueError(f'{word}: has no results; are --metric, --filter and --gold right?')
     return rows
 
 
@@ -239,9 +245,9 @@ def main():
     import pandas
     words, options = split_words(sys.argv[1:])
     cfg, _ = parse(Settings, options)
+    if not words:
+        raise ValueError('write NAME=PATH for each training, such as A=outputs/model_a, and see --help')
     rows = rows_of(words, cfg)
-    if not rows:
-        raise ValueError('no results: write NAME=PATH, and see --help; are --metric and --filter right?')
     table = pandas.DataFrame(rows).dropna(axis='columns', how='all').drop(columns='epoch')
     table.to_csv(cfg.out, index=False)
     print(f'{cfg.out}: {len(table):,} results of {", ".join(dict.fromkeys(table["system"]))}')

@@ -425,7 +425,12 @@ RANKED = {'default': {'test': {'q1': {'d1': 0.9}}}}
     ('samples_arc_2026.jsonl', lm_eval_sample(0, 'none', 1), {'cluster': 'topic'},
      'none of question, passage'),
     ('x_predictions.json', RANKED, {}, 'need --gold'),
-    ('x_predictions.json', {'default': {'test': [[0, 1]]}}, {'gold': 'q.tsv'}, 'is no ranking of documents'),
+    ('x_predictions.json', {'default': {'test': [[0, 1]]}}, {'gold': 'q.tsv'}, 'is not as its program'),
+    ('x_predictions.json', {'default': {'test': {'q9': {}}}}, {'gold': 'q.tsv'}, 'json: has no results'),
+    ('samples_arc_2026.jsonl', '', {}, 'samples_arc_2026.jsonl: is not as its program writes it'),
+    ('samples_arc_2026.jsonl', lm_eval_sample(0, 'none', None), {}, 'exact_match: float() argument must be'),
+    ('predict_results_x.txt', 'index\n0,a\n', {'gold': 'q.tsv', 'label': 'score'}, 'is not as its program'),
+    ('bm25.trec', 'ndcg_cut_10\tq1\n', {}, "'ndcg_cut_10\\tq1' is no metric, query and value"),
     ('x_predictions.json', RANKED, {'gold': 'q.csv'}, "'q1,d1,1' is no query, document and grade"),
     ('results.json', {'results': {}}, {}, 'is no log of Inspect with samples'),
     ('log.json', LOG | {'samples': [{'id': 'a', 'epoch': 1}]}, {}, 'sample a: has no score'),
@@ -437,7 +442,9 @@ def test_files_that_are_something_else(tmp_path, monkeypatch, name, content, set
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'q.tsv').write_text('query-id\tcorpus-id\tscore\nq1\td1\t1.0\n')
     (tmp_path / 'q.csv').write_text('q1,d1,1\n')
-    (tmp_path / name).write_text(json.dumps(content))
+    if not isinstance(content, str):
+        content = json.dumps(content)
+    (tmp_path / name).write_text(content)
     with pytest.raises(ValueError) as error:
         results_from.rows_of([f'A={name}'], results_from.Settings(**settings))
     assert part in str(error.value)
@@ -449,5 +456,7 @@ def test_right_answers_in_a_tsv(tmp_path, monkeypatch):
     (tmp_path / 'dev.tsv').write_text('sentence\tlabel\na "b\tpositive\n')
     row, = convert(tmp_path, 'A=predict_results_sst2.txt', gold='dev.tsv')
     assert row['gold'] == 'positive'
+    jsonl(tmp_path / 'dev.jsonl', [{'sentence': 'a', 'label': 'positive'}])
+    assert convert(tmp_path, 'A=predict_results_sst2.txt', gold='dev.jsonl') == [row]
     with pytest.raises(ValueError, match="no column 'class'; --label is one of sentence, label"):
         convert(tmp_path, 'A=predict_results_sst2.txt', gold='dev.tsv', label='class')
