@@ -124,7 +124,7 @@ def with_seeds(draws, scores, noise, random):
     S = len(scores)
     variance = (scores.var(ddof=1) - (S - 1) / (S + 1) * noise) / S
     of_seeds = max(0, variance)
-    shrunk = max(0, 1 + min(0, variance) / draws.var())
+    shrunk = max(0, 1 + min(0, variance) / max(draws.var(), 1e-300))     # 0 where all scores are
     draws = draws.mean() + (draws - draws.mean()) * np.sqrt(shrunk)
     return draws + np.sqrt(of_seeds) * random.standard_t(S - 1, RESAMPLES)
 
@@ -134,7 +134,7 @@ def p_of(draws, bounds):
     p_values = []
     for bound in bounds:
         beyond = min(sum(draws <= bound), sum(draws >= bound))
-        p_values.append(2 * (1 + beyond) / (1 + RESAMPLES))
+        p_values.append(min(1, 2 * (1 + beyond) / (1 + RESAMPLES)))
     return max(p_values)
 
 
@@ -147,10 +147,11 @@ def judge(contrast, runs, counts, random, cfg):
     margin = margin_of(contrast, runs, cfg)
     bounds = {'better': [0], 'at_least': [-margin], 'no_difference': [-margin, margin]}[contrast['rule']]
     verdict = 'agrees' if np.searchsorted(bounds, mean) == 1 else 'disagrees'
-    of_seeds = stats.t.interval(0.95, S - 1, mean, stats.sem(scores))
+    half = stats.t.ppf(0.975, S - 1) * stats.sem(scores)
     low, less, more, high = np.percentile(draws, [2.5, 1.84, 3.16, 97.5])   # 2.5 and its errors, below
     wide = max(0.2, (more - less) / 2)
-    return mean, low, high, *of_seeds, sum(scores > 0), S, p_of(draws, bounds), wide, bounds, verdict
+    numbers = mean, low, high, mean - half, mean + half, sum(scores > 0), S
+    return *numbers, p_of(draws, bounds), wide, bounds, verdict
 
 
 def words_of(name, rule, verdict, bounds, rules):

@@ -125,6 +125,13 @@ def test_verdicts_are_recomputed_without_our_code(name):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_scores_that_are_all_0_are_recomputed():
+    """As those of taggers that were trained for a few steps."""
+    draws = np.zeros(recompute.RESAMPLES)
+    draws = recompute.with_seeds(draws, np.zeros(4), 0.0, np.random.default_rng(0))
+    assert recompute.p_of(draws, [0]) == evaluate.p_value(draws) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['small', 'novels', 'optimiser_embedded'])
 def test_a_frozen_page_is_written_again_to_the_byte(name, tmp_path):
