@@ -32,13 +32,13 @@ class Parts(NamedTuple):
 def parts_of(noise):
     """Return the Parts of an Estimate's `noise`."""
     over_items, groups = noise
-    found = []
+    of_seeds = []
     for scores, both in groups:
         if len(scores) > 1:
             between = max(0.0, statistics.variance(scores) - both)
-            found.append(Group(len(scores), between, both))
+            of_seeds.append(Group(len(scores), between, both))
             over_items -= both / len(scores)
-    return Parts(max(0.0, over_items), found)
+    return Parts(max(0.0, over_items), of_seeds)
 
 
 def share_shown(parts, difference, more_items=1.0, more_seeds=1.0, p=0.05):
@@ -59,8 +59,8 @@ def share_shown(parts, difference, more_items=1.0, more_seeds=1.0, p=0.05):
         S = max(2, round(seeds * more_seeds))
         both = both / more_items
         variance += (between + both) / S
-        seen = (between + both) * chdtri(S - 1, shares)[order] / (S - 1)
-        of_seeds = (seen - both * (S - 1) / (S + 1)) / S
+        between_scores = (between + both) * chdtri(S - 1, shares)[order] / (S - 1)
+        of_seeds = (between_scores - both * (S - 1) / (S + 1)) / S
         over_items = over_items + both / S + np.minimum(0, of_seeds)
         added.append((stdtrit(S - 1, shares)[order], np.maximum(0, of_seeds)))
 
@@ -98,12 +98,15 @@ def words_of_needed(noise, n, points):
 
     n  how many items there are"""
     parts = parts_of(noise)
-    answers = [f'{in_words(needed_items(parts, points / 100, n))} items']
+    answers = [f'{count_in_words(needed_items(parts, points / 100, n))} items']
     if parts.groups:
         answers[0] += f' with {max(group.seeds for group in parts.groups)} seeds'
-        answers.append(f'{in_words(needed_seeds(parts, points / 100))} seeds of each on these {n:,} items')
+        _, groups = noise
+        whose = 'each' if len(parts.groups) == len(groups) else 'the one that has several'
+        count = needed_seeds(parts, points / 100)
+        answers.append(f'{count_in_words(count)} seeds of {whose} on these {n:,} items')
     return f'a difference of {points:g} points is shown four times of five by {", or by ".join(answers)}'
 
 
-def in_words(count):
+def count_in_words(count):
     return f'{count:,}' if count else 'no number of'

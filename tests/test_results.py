@@ -272,6 +272,14 @@ def test_parts_of_a_variance_are_those_that_were_drawn(path):
     assert group.both * 400 == approx(0.2 ** 2, rel=0.1)
 
 
+@pytest.mark.parametrize('groups, words', [
+    ([([0.0, 0.1, 0.2], 0.0)], ' with 3 seeds, or by 4 seeds of each on these 50 items'),
+    ([([0.0, 0.1, 0.2], 0.0), ([0.1], 0.0)], '4 seeds of the one that has several on these 50 items'),
+    ([([0.1], 0.0)], ' items')])
+def test_whose_seeds_are_needed(groups, words):
+    assert needed.words_of_needed((1e-6, groups), 50, 30.0).endswith(words)
+
+
 def share_shown(seeds, n, difference, items, between, both):
     """How often evaluate.py's interval of a difference leaves out 0, with these variances."""
     random = np.random.default_rng(seeds)
