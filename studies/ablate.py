@@ -245,7 +245,7 @@ def losses_in_words(evidence, arm):
     return words
 
 
-def verdict_in_words(evidence, claim, holms_p):
+def better_or_worse(evidence, claim, holms_p):
     """Say whether a change is better or worse than the base, or that nobody can tell."""
     arm = claim.contrast.name
     seen = claim.seen['both']
@@ -297,7 +297,7 @@ def print_verdicts(study, seconds):
                 print(f'{dataset}: {BASE} or {arm} is {evaluate.BELOW}.')
         print(losses_in_words(evidence, arm))
         p = holms_p.at[number, 'both']
-        print(verdict_in_words(evidence, claim, p))
+        print(better_or_worse(evidence, claim, p))
         seen = claim.seen['both']
         if report.verdict(seen, claim.bounds, p, evidence.least_seeds) == 'cannot tell':
             print(seeds_in_words(evidence, seen, seconds))

@@ -24,16 +24,16 @@ def short_settings(cfg):
             'decay_steps': 0, 'save_at': (), 'save_every': 0}
 
 
-def same_sizes(study):
+def first_of_sizes(study):
     """Return {arm: the first arm whose models have the same sizes}: these fine-tune alike."""
-    firsts = {}
-    return {row.name: firsts.setdefault(row.cfg.model, row.name) for row in study.rows.values()}
+    by_sizes = {}
+    return {row.name: by_sizes.setdefault(row.cfg.model, row.name) for row in study.rows.values()}
 
 
 def trials(study, place):
     """Return the run.Jobs of all trials, which write into the folder `place`: one a row, and one a task for
     each size of models."""
-    alike = same_sizes(study)
+    firsts = first_of_sizes(study)
     jobs = []
     for row in study.rows.values():
         short = short_settings(row.cfg)
@@ -42,7 +42,7 @@ def trials(study, place):
         checkpoint = place / row.name / str(2 * short['val_every'])
         words = arguments(row.settings | short, name=row.name, out=place)
         jobs.append(run.Job(row.name, ['pretrain.py', *words], makes=checkpoint))
-        if alike[row.name] != row.name:
+        if firsts[row.name] != row.name:
             continue
         for task in study.finetunings:
             words = arguments(task.settings, model=checkpoint, name=row.name, grid=True, lrs=task.lrs[:1],
@@ -72,14 +72,14 @@ def time_trials(study, actions):
         raise ValueError(f'a trial of some steps, to time them: {failures[0]}')
 
     timed = {}
-    alike = same_sizes(study)
+    firsts = first_of_sizes(study)
     for row in study.rows.values():
         timed[row.name] = {'trial': seconds[row.name], **pace(place / row.name, row.cfg)}
         for task in study.finetunings:
             dataset = task.datasets[0]
-            arm = alike[row.name]
-            again = seconds_of_second(place / 'runs' / arm, dataset)
-            timed[f'{row.name} {dataset}'] = {'trial': seconds[f'{arm} {dataset}'], 'run': again}
+            first = firsts[row.name]
+            run_seconds = seconds_of_second(place / 'runs' / first, dataset)
+            timed[f'{row.name} {dataset}'] = {'trial': seconds[f'{first} {dataset}'], 'run': run_seconds}
     remove(place)
     return timed
 

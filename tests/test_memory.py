@@ -19,7 +19,7 @@ def config(name, *words):
 
 
 def gib(cfg, parameters, rows):
-    return memory.peak(cfg, 1, parameters, 16 * parameters, rows) / 2 ** 30
+    return memory.memory_at_peak(cfg, 1, parameters, 16 * parameters, rows) / 2 ** 30
 
 
 # docs/speed.md has what was measured, with torch 2.11, which repeats keys

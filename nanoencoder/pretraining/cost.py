@@ -13,7 +13,7 @@ from nanoencoder.files import saved_state
 from nanoencoder.huggingface import is_hub_id, newest_checkpoint, run_of_checkpoint
 from nanoencoder.optimizers import groups_in_words, make_groups
 from nanoencoder.pretraining.known_losses import expected_in_words
-from nanoencoder.pretraining.memory import CARDS, fit_in_words, peak, weights_of_layer
+from nanoencoder.pretraining.memory import CARDS, fit_in_words, memory_at_peak, weights_of_layer
 from nanoencoder.processes import has_fa3
 from nanoencoder.settings import parse
 
@@ -210,7 +210,7 @@ def memory_in_words(cfg, world_size, model):
         sharded += 4 * weights
 
     in_use = sharded if cfg.parallel == 'fsdp' else held
-    at_peak = peak(cfg, world_size, weights, in_use, at_once)
+    at_peak = memory_at_peak(cfg, world_size, weights, in_use, at_once)
     fits = [f'{card} GB: {fit_in_words(cfg, world_size, weights, in_use, card)}' for card in CARDS]
     kept = len(cfg.save_at) + cfg.keep + 1
     separator = f'\n{"":12}'

@@ -72,7 +72,7 @@ def largest_loss(cfg, tokens):
     return logits + head + states + chosen
 
 
-def peak(cfg, world_size, weights, held, rows):
+def memory_at_peak(cfg, world_size, weights, held, rows):
     """Return how many bytes of a GPU a run takes when it computes so many rows at once.
 
     weights   how many numbers the model has
@@ -90,8 +90,9 @@ def rows_that_fit(cfg, world_size, weights, held, card):
     """Return how many rows at once fit a card of so many GB, of the numbers that divide a process's share of
     a step: 0 if not even one does."""
     share = cfg.rows_per_step // world_size
+    usable = USABLE * card * 2 ** 30
     for rows in range(share, 0, -1):
-        if share % rows == 0 and peak(cfg, world_size, weights, held, rows) <= USABLE * card * 2 ** 30:
+        if share % rows == 0 and memory_at_peak(cfg, world_size, weights, held, rows) <= usable:
             return rows
     return 0
 
