@@ -250,7 +250,7 @@ def read_runs(cfg, problems, found=None):
         names = ', '.join(sorted(map(str, absent)))
         problems.append(f'there is no {names}; the models are {", ".join(sorted(models))}')
     if not runs:
-        raise ValueError('; '.join([f'{cfg.predictions}: no runs there', *problems]))
+        raise ValueError('; '.join([f'{cfg.results or cfg.predictions}: no runs there', *problems]))
     return runs
 
 

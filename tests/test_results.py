@@ -246,6 +246,9 @@ def test_a_metric_and_two_names_make_sense(path):
         results.read_results(path, ('A', 'B'), 'Pearson')
     with pytest.raises(ValueError, match='are one name'):
         results.read_results(path, ('A', 'org/A'), 'accuracy')
+    with pytest.raises(ValueError, match='results.csv: no runs there; there is no .*other'):
+        cfg = evaluate.Settings(results=str(path), datasets=('other',))
+        evaluate.run_command(['compare', 'A', 'B'], cfg, [])
 
 
 # ---------------------------------------------------------------------------
