@@ -20,6 +20,7 @@ import data
 import evaluate
 import finetune
 import minimal_pairs
+import predict
 import pretrain
 from conftest import ROOT, ROWS, assert_near, log_lines, ran, replace, run_script
 from examples import (
@@ -74,6 +75,7 @@ OTHERS = {
     'studies/page_tables.py': None,
     'studies/identity.py': None,
     'fill_mask.py': None,
+    'predict.py': predict.Settings,
     'examples/export_onnx.py': None,
     'examples/model_card.py': evaluate.Settings,
     'examples/merge.py': merge.Settings,
@@ -107,7 +109,8 @@ def commands_of(pages):
 def copied_files():
     """{file that a reader writes: the one that he copies}. What he writes in docs/hacking.md passes the
     parser of the files that are named here."""
-    copies = {'configs/deep.py': 'configs/tiny.py', 'configs/tasks/topics.py': 'configs/tasks/example_sc.py'}
+    copies = {'configs/deep.py': 'configs/tiny.py', 'configs/tasks/topics.py': 'configs/tasks/example_sc.py',
+              'my_search/task.py': 'configs/tasks/example_ir.py'}      # which examples/pairs.py writes
     for _, command in COMMANDS:
         if command.startswith('cp '):
             source, copy = shlex.split(command, comments=True)[1:]
