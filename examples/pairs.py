@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, 
 from examples.baselines import SENTENCE_END, words
 from examples.embedded_docs import shingles
 from nanoencoder.files import json_lines, locked, whole
+from nanoencoder.huggingface import run_of_checkpoint
 from nanoencoder.metrics import SPACELESS
 from nanoencoder.prepare import (
     EMPTY_LINE,
@@ -386,7 +387,7 @@ def print_summary(cfg, task, splits, corpus, num_copies):
     print(f'  each held-out query must find its document among {len(corpus):,} passages')
     config = shlex.quote(f'{cfg.out}/task.py')
     model = shlex.quote(cfg.model)
-    name = Path(cfg.model.partition('@')[0]).name
+    name = run_of_checkpoint(cfg.model).name
     saved = f'fine-tuned/{name}/IR/{task.dataset}/lr5e-05_sd0'
     print(f"""
 A search by shared words (BM25), the encoder as it is, and fine-tuned; then all three in one table:
