@@ -205,8 +205,7 @@ def read_config(folder):
         if family not in FAMILIES:
             raise ValueError(f'model_type is {family!r:.80}; supported are {", ".join(FAMILIES)}. Encoders '
                              'such as BERT are fine-tuned by finetune.py, and continued on texts by '
-                             'examples/continue_encoder.py; pipeline("fill-mask", ...) of transformers fills '
-                             'their masks')
+                             'examples/continue_encoder.py; fill_mask.py fills their masks')
         config |= read_rope(config)
         check_supported(config)
         values = {'num_key_value_heads': config.get('num_attention_heads'), 'tie_word_embeddings': False,
