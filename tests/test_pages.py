@@ -365,7 +365,8 @@ def test_what_is_uploaded_is_the_model_and_its_tokenizer(trained):
     cfg = trained(phases=(('mlm', 1),), warmup_steps=0, decay_steps=0, val_every=0)
     names = [path.name for path in Path(cfg.out, 'run/1').iterdir()]
     uploaded = filter_repo_objects(names, ignore_patterns=excluded)
-    assert {*uploaded} == {'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'}
+    assert {*uploaded} == {
+        'README.md', 'config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'}
 
 
 def test_minimal_pairs_read_a_recipes_objective_at_its_place(monkeypatch, trained):
