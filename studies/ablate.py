@@ -272,11 +272,13 @@ def seeds_in_words(evidence, seen, seconds):
         p = 0.05 / len(study.comparisons)
         enough = needed_seeds(parts_of(seen.noise), abs(seen.mean), p)
         if not seen.mean or not enough or enough > MOST_SEEDS:
-            return (f'{words}, and not even {MOST_SEEDS} would decide so small a difference on these test '
-                    'examples.')
-        needed = max(enough, needed, have + 1)
-        words += f', and {needed} would decide a difference as large as this one four times of five'
+            words += f', and not even {MOST_SEEDS} would decide so small a difference on these test examples'
+        else:
+            needed = max(enough, needed, have + 1)
+            words += f', and {needed} would decide a difference as large as this one four times of five'
     more = needed - have
+    if more <= 0:
+        return f'{words}.'
     first = max(study.seeds) + 1
     seeds = [*study.seeds, *range(first, first + more)]
     return f'{words}. {more} more: {time_in_words(more * seconds)}, --seeds={",".join(map(str, seeds))}'
@@ -317,7 +319,7 @@ def draw(evidence):
     scores = {}     # {panel: {arm: Cell}}
     for dataset in evidence.datasets:
         panel = f'{NAMES.get(dataset, dataset)}, {evidence.about[dataset].metric}'
-        scores[panel] = {arm: evidence.cell(arm, dataset) for arm in rows}
+        scores[panel] = {arm: evidence.cell(arm, dataset) for arm in (*rows, 'untrained')}
     return figures.arms(losses, scores, styles)
 
 

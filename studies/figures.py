@@ -270,10 +270,10 @@ def draw_margin(ax, y, rule):
 
 def arms(losses, scores, styles):
     """Draw the arms of an ablation: held-out losses by step, their mean over seeds and a thin line a seed;
-    and scores, with their intervals and a small dot a seed.
+    and scores, with their intervals and a small dot a seed, over the level of the untrained model.
 
     losses  {panel: {arm: DataFrame of (steps, seeds)}}
-    scores  {panel: {arm: evaluate.Cell}}
+    scores  {panel: {arm: evaluate.Cell}}, with 'untrained'
     styles  {arm: (colour, dash)}"""
     drawn, axes = panels([*losses, *scores])
     for panel, of_arms in losses.items():
@@ -285,7 +285,12 @@ def arms(losses, scores, styles):
         ax.set_xlabel('steps')
     for panel, of_arms in scores.items():
         ax = axes[panel]
-        for place, (arm, cell) in enumerate(of_arms.items()):
+        untrained = 100 * of_arms['untrained'].mean
+        ax.axhline(untrained, color='0.6', linewidth=1, linestyle=':')
+        ax.annotate(f'untrained {untrained:.1f}', (0.995, untrained), xycoords=ax.get_yaxis_transform(),
+                    fontsize=8, color='0.2', ha='right', va='bottom')
+        for place, arm in enumerate(styles):
+            cell = of_arms[arm]
             colour, _ = styles[arm]
             mean, low, high = evaluate.in_percent(cell)
             seeds = [100 * score for score in cell.scores.values()]
@@ -293,7 +298,7 @@ def arms(losses, scores, styles):
             ax.plot(place, mean, 'o', color=colour)
             ax.plot([place + 0.15] * len(seeds), seeds, '.', color=colour, alpha=0.6)
         ax.set_xticks([])
-        ax.set_xlim(-0.5, len(of_arms) - 0.4)
+        ax.set_xlim(-0.5, len(styles) - 0.4)
         ax.set_ylabel('%')
     handles = [drawn.axes[0].plot([], [], f'o{dash}', color=colour)[0] for colour, dash in styles.values()]
     drawn.legend(handles, styles, loc='lower center', bbox_to_anchor=(0.5, 1), ncol=4)

@@ -280,4 +280,7 @@ def test_seeds_that_decide_are_more_with_more_changes():
     assert with_five in (12, 13)
     for mean in (1e-5, 0.0):
         seen = SimpleNamespace(noise=noise, mean=mean)
-        assert 'not even 100 would decide' in ablate.seeds_in_words(evidence, seen, 60.0)
+        assert ablate.seeds_in_words(evidence, seen, 60.0).endswith('not even 100 would decide so small a '
+                                                                    'difference on these test examples.')
+    study.seeds = 0, 1
+    assert '2 more: 2 min, --seeds=0,1,2,3' in ablate.seeds_in_words(evidence, seen, 60.0)
