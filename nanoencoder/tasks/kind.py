@@ -132,13 +132,17 @@ class Kind:
         """{split: rows} for evaluate.py, of {part: [the head's output for each example]}."""
         predictions = {}
         for split in SCORED:
-            read = defaultdict(list)
-            for example, output in zip(data.examples[split], outputs[split]):
-                read[example.row].append((example, output))
-            predictions[split] = [
-                self.prediction(row, self.answer(row, read[k], data.labels))
-                for k, row in enumerate(data.rows[split])]
+            rows = data.rows[split]
+            answers = self.answers(rows, data.examples[split], outputs[split], data.labels)
+            predictions[split] = [self.prediction(row, pred) for row, pred in zip(rows, answers)]
         return predictions
+
+    def answers(self, rows, examples, outputs, labels):
+        """What is predicted of each row, from the head's output for each example."""
+        read = defaultdict(list)
+        for example, output in zip(examples, outputs):
+            read[example.row].append((example, output))
+        return [self.answer(row, read[k], labels) for k, row in enumerate(rows)]
 
     def prediction(self, row: dict, pred) -> dict:
         return {
