@@ -28,7 +28,7 @@ from nanoencoder.predictions import ADVICE, about_run, read_about, run_folder
 from nanoencoder.pretraining.log import commit
 from nanoencoder.processes import World, pick_device
 from nanoencoder.settings import make_settings
-from nanoencoder.tasks.heads import Encoder, new_head
+from nanoencoder.tasks.heads import Encoder, new_head, outputs
 from nanoencoder.tokenizer import Tokenizer
 
 HEAD_FILE = 'head.safetensors'
@@ -217,3 +217,23 @@ def read_head(folder):
             if layer in ('dense', 'classifier'):
                 weights[f'{layer}.{part}'] = tensor
     return weights
+
+
+# ---------------------------------------------------------------------------
+# Using
+
+
+def outputs_of(cfg, model, examples, bar, num_rows):
+    """Return the encoder's output for each example. After each pass a progress bar moves on by that pass's
+    share of the rows."""
+    num_tokens = sum(len(example.tokens) for example in examples)
+
+    def move(encoder, inputs, output):
+        tokens, _ = inputs
+        bar.update(num_rows * len(tokens) / num_tokens)
+
+    hook = model.encoder.register_forward_hook(move)
+    try:
+        return outputs(cfg, model.world, model.encoder, examples, model.kind.head == 'tokens')
+    finally:
+        hook.remove()

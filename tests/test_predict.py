@@ -12,9 +12,10 @@ import pandas
 import pytest
 from pytest import approx
 from sklearn.metrics import classification_report, confusion_matrix
+from sklearn.preprocessing import MultiLabelBinarizer
 
-import predict
 from conftest import Script, edit, flip, jsonl, ran, read_rows, refused_line, run_script
+from nanoencoder import table_writer
 from nanoencoder.predictions import read_predictions
 from toys import data_of
 
@@ -110,7 +111,7 @@ def new(kept, tmp_path):
 
 def killed_at(moment, monkeypatch):
     """Have predict.py be killed after so many files of progress."""
-    write = predict.write_json
+    write = table_writer.write_json
     done = []
 
     def write_or_die(path, content):
@@ -118,7 +119,7 @@ def killed_at(moment, monkeypatch):
             raise KeyboardInterrupt
         done.append(path)
         write(path, content)
-    monkeypatch.setattr(predict, 'write_json', write_or_die)
+    monkeypatch.setattr(table_writer, 'write_json', write_or_die)
 
 
 @pytest.mark.parametrize('suffix, moment', [('csv', 0), ('csv', 1), ('jsonl', 4)])
@@ -141,7 +142,7 @@ def test_a_killed_file_is_completed_and_nothing_is_there_twice(moment, suffix, n
     flip(path)
     refused_line('was begun with another input', *words)
     whole.with_name(f'{whole.name}.progress.json').unlink()
-    refused_line('is there already, and not of predict.py', *words[:3], f'--out={whole}')
+    refused_line('is there already, and predict.py did not write it', *words[:3], f'--out={whole}')
 
 
 def test_every_form_of_input_gives_the_same_labels(new, tmp_path, monkeypatch):
@@ -191,15 +192,46 @@ def test_scores_by_label_and_confusions_are_scikit_learns(kept, tmp_path):
 
 def test_a_plain_text_is_split_into_words(kept, tmp_path):
     folder, _, _ = kept('TC')
-    (tmp_path / 'new.csv').write_text('text\nthe array of Rome\n""\n')
+    (tmp_path / 'new.csv').write_text('text\nthe array of Rome\n""\n[1]\n')
     ran('predict.py', folder, tmp_path / 'new.csv', f'--out={tmp_path}/tags.csv')
-    assert [len(json.loads(row['predicted'])) for row in read_csv(tmp_path / 'tags.csv')] == [4, 1]
+    assert [len(json.loads(row['predicted'])) for row in read_csv(tmp_path / 'tags.csv')] == [4, 1, 1]
+
+
+@pytest.mark.parametrize('kind, column, names', [
+    ('ML', 'label', ['blue', 'red']), ('TC', 'tags', ['B-LOC', 'O'])])
+def test_lists_in_a_csv_are_read_and_scored_as_in_a_jsonl(kind, column, names, kept, tmp_path):
+    folder, _, data = kept(kind)
+    printed = ran('predict.py', folder, data / 'test.jsonl', f'--out={tmp_path}/one.csv').stdout
+    rows = read_csv(tmp_path / 'one.csv')
+    golds = [json.loads(row[column]) for row in rows]
+    answers = [json.loads(row['predicted']) for row in rows]
+    if kind == 'TC':
+        golds, answers = ([[tag] for tags in lists for tag in tags] for lists in (golds, answers))
+    binarizer = MultiLabelBinarizer(classes=names)
+    report = classification_report(binarizer.fit_transform(golds), binarizer.transform(answers),
+                                   target_names=names, output_dict=True, zero_division=0)
+    lines = [line.split() for line in printed.splitlines()]
+    for label in names:
+        expected = [f'{100 * report[label][name]:.1f}' for name in ('precision', 'recall', 'f1-score')]
+        assert [label, *expected, str(int(report[label]['support']))] in lines
+
+    table = pandas.DataFrame(rows)
+    answers = [*table['predicted']]
+    table = table[[*read_rows(data / 'test.jsonl')[0]]]
+    table.to_csv(tmp_path / 'new.csv', index=False)
+    again = ran('predict.py', folder, tmp_path / 'new.csv', f'--out={tmp_path}/two.csv').stdout
+    assert again.splitlines()[1:] == printed.splitlines()[1:]
+    assert [row['predicted'] for row in read_csv(tmp_path / 'two.csv')] == answers
+    table.assign(**{column: 'red;blue'}).to_csv(tmp_path / 'plain.csv', index=False)
+    result = ran('predict.py', folder, tmp_path / 'plain.csv', f'--out={tmp_path}/three.csv')
+    assert f'{len(rows)} rows are not scored' in result.stderr
 
 
 BAD_ROWS = {
     '{"text": "a"}\n{"text": null}\n': "new.jsonl row 2: 'text' holds None, which is no text",
     '{"title": "a"}\n': "row 1: has no column 'text', but title",
     '{"text": "a", "predicted": 1}\n': "has a column 'predicted' already",
+    '{"text": "a", "p(red)": 1}\n': r"has a column 'p\(red\)' already",
     '\n': 'holds no row',
     'a\n': 'new.jsonl:1: is no JSON object'}
 
@@ -213,4 +245,6 @@ def test_mistakes_get_one_line(new, checkpoint, tmp_path):
     refused_line('random: no fine-tuned model .* --save_model', 'predict.py', checkpoint, path, out)
     refused_line('name the file to write, as --out=labels.csv', 'predict.py', folder, path)
     refused_line('is none of .jsonl, .* into a .csv', 'predict.py', folder, folder / 'config.json', out)
+    refused_line('new.csv: is there already, and predict.py did not', 'predict.py', folder, path,
+                 f'--out={path}')
     refused_line('documents: a model of retrieval', 'predict.py', folder, path, out, '--documents=y')
