@@ -148,6 +148,9 @@ def files_of(paths):
         texts, others = files_below(root)
         markdown = [str(Path(root, name)) for name in others if name.lower().endswith('.md')]
         names = sorted([name for name, _ in texts] + markdown)
+        if root.endswith(('.csv', '.tsv')):
+            raise ValueError(f'{root}: is a table; write it as .jsonl, an object a line, and name its '
+                             'columns by --column and --title')
         if Path(root).is_file() and not names:
             names = [root]
         if not names:
@@ -292,10 +295,10 @@ def add_pairs(documents, kinds):
     occurs = Counter()
     for document in documents:
         document.pairs = pairs_of(document.passages, kinds)
-        texts = [passage.text for passage in document.passages]
-        for pair in document.pairs:
-            texts += [text for text in (pair.query, pair.document) if text not in texts]
-        occurs.update(texts)
+        passages = [passage.text for passage in document.passages]
+        occurs.update(passages)
+        for pair in document.pairs:     # a side of "next" is a passage, which has been counted
+            occurs.update({pair.query, pair.document} - {*passages})
     for document in documents:
         document.pairs = [
             pair for pair in document.pairs if occurs[pair.query] == occurs[pair.document] == 1]
@@ -303,7 +306,7 @@ def add_pairs(documents, kinds):
 
 def splits_of(documents, hold_out):
     """{split: documents}. In the order of their hashes they are test's, until it has its share of all pairs,
-    then validation's, then train's."""
+    then validation's, then train's. ValueError if one has none."""
     documents = sorted(documents, key=lambda document: hash_of(document.text))
     num_pairs = sum(len(document.pairs) for document in documents)
     share = min(HELD_OUT, num_pairs * hold_out / 2)
@@ -317,6 +320,9 @@ def splits_of(documents, hold_out):
             split = 'validation'
         splits[split].append(document)
         before += len(document.pairs)
+    for split, inside in splits.items():
+        if not inside:
+            raise ValueError(f'change hold_out: {hold_out} leaves {split} none of {len(documents):,} texts')
     return splits
 
 
@@ -407,6 +413,10 @@ def main():
     with locked(cfg.out):
         if Path(cfg.out).exists():
             raise ValueError(f'{cfg.out} is there already: remove it, or give another --out')
+        for root in cfg.path.split(', '):
+            if Path(cfg.out).resolve().is_relative_to(Path(root).resolve()):
+                raise ValueError(f'out {cfg.out} would lie among the texts of {root}, and be read next time: '
+                                 'give another --out')
         documents, num_copies = documents_of(cfg)
         add_pairs(documents, cfg.kinds)
         paired = [document for document in documents if document.pairs]

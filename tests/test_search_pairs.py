@@ -65,6 +65,17 @@ def test_pairs_of_a_japanese_text():
     assert made_of('', f'{first}\n\n{second}', 'next') == [('next', passage, second)]
 
 
+def test_a_heading_that_stands_twice_in_a_text_is_no_query():
+    """It would have two answers, of which one counts."""
+    text = '# Brot\n' + ''.join(
+        f'\n## {heading}\n\n{what} werden gut miteinander vermengt und geknetet.\n'
+        for heading, what in (('Teig', 'Mehl und Salz'), ('Teig', 'Hefe und Milch'), ('Guss', 'Ei und Rahm')))
+    passages = [pairs.Passage(str(k), *one) for k, one in enumerate(pairs.passages_of('', text))]
+    document = pairs.Document(text, passages)
+    pairs.add_pairs([document], pairs.KINDS)
+    assert [pair.query for pair in document.pairs] == ['Brot Guss']
+
+
 def test_long_paragraphs_are_divided_at_sentences_and_nothing_is_lost():
     sentences = [f'Im Jahre {year} war die Ernte gut und der Winter kurz. ' for year in range(1800, 1900)]
     passages = [passage for _, passage in pairs.passages_of('', ''.join(sentences))]
@@ -164,6 +175,11 @@ def test_settings_that_cannot_be_are_one_line(tmp_path):
     refused_line("kinds are of heading, sentence, next, not 'title'", SCRIPT, '--path=a', '--out=b',
                  '--kinds=title')
     refused_line('is there already: remove it', SCRIPT, '--path=a', f'--out={tmp_path}')
+    refused_line('would lie among the texts', SCRIPT, f'--path={tmp_path}', f'--out={tmp_path}/suche')
+    refused_line('a.csv: is a table; write it as .jsonl', SCRIPT, '--path=a.csv', f'--out={tmp_path}/suche')
+    write_texts(tmp_path / 'dorf', TEXTS)
+    refused_line('change hold_out: 0.01 leaves validation', SCRIPT, f'--path={tmp_path}/dorf',
+                 f'--out={tmp_path}/suche', '--hold_out=0.01')
 
 
 def test_a_text_in_one_line(tmp_path):
