@@ -26,7 +26,6 @@ OPENED_BY = {   # how the name of an architecture ends: the class that opens it,
     'ForQuestionAnswering': ('AutoModelForQuestionAnswering', 'question-answering')}
 TASKS = {'SC': 'text-classification', 'TC': 'token-classification', 'QA': 'question-answering',
          'IR': 'text-retrieval'}    # what the hub calls our kinds
-TEMPLATES = ('template',), ('query', 'document')    # what an encoder reads: of most tasks, and of retrieval
 FROM_BASE = 'language', 'license', 'license_name', 'license_link'   # what a card takes from its base's
 
 
@@ -133,7 +132,7 @@ def card_of_fine_tuned(folder, known, scores):
         'training data': f'sha256 `{about["training_data"]}`',
         'commit of nanoEncoder': known.get('nanoencoder_commit') or 'not known',
     }
-    for name in TEMPLATES[task == 'IR']:
+    for name in ('query', 'document') if task == 'IR' else ('template',):
         facts[name] = f'`{rows[name]}`'
     if past:
         facts['pretraining'] = f'{phases_in_words(past)}, {past["tokens"]:,} tokens'
@@ -165,9 +164,10 @@ def last_validation(path, step):
             continue
         line = json.loads(row)
         if line['step'] <= step:
-            names = [name for name in line if re.fullmatch('val_.*_loss', name)]
             measured = []
-            for name in names:
+            for name in line:
+                if not re.fullmatch('val_.*_loss', name):
+                    continue
                 objective = name.removeprefix('val_').removesuffix('_loss')
                 measured.append(Loss(
                     objective.upper(), line[name], line.get(f'val_{objective}_targets'),

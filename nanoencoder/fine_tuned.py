@@ -213,7 +213,8 @@ def read_head(folder):
     for path in huggingface.weight_files(folder):
         for name, tensor in load_file(path).items():
             layer, _, part = name.partition('.')
-            layer = {'score': 'classifier'}.get(layer, layer)
+            if layer == 'score':
+                layer = 'classifier'
             if layer in ('dense', 'classifier'):
                 weights[f'{layer}.{part}'] = tensor
     return weights
