@@ -40,7 +40,7 @@ def main():
     cfg, _ = parse(evaluate.Settings, options)
     if len(words) != 1:
         raise ValueError('name one folder: a checkpoint or a run, such as out/mlm-1800-s6')
-    folder = newest_checkpoint(words[0])
+    folder = newest_checkpoint(words[0]).absolute()     # whose name may be .
     scores = scores_of(folder, cfg)
     if not write_card(folder, scores=scores):
         raise ValueError(f'{folder / CARD}: somebody has edited it, so it stays; remove it to have a new one')
