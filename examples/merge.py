@@ -47,42 +47,61 @@ def merge(first, second, share, kept_rows=()):
     stays the first's). With or without an output head, names begin with a prefix such as "bert." or not.
 
     kept_rows  ids of tokens that the second never saw: their embeddings stay the first's"""
+    check_layers(first, second)
     others = {without_prefix(name): weight for name, weight in second.items()} | second
-    parts = {name.split('.')[0] for name in others} - {'weight', 'bias'}
     merged = {}
     head = []
     for name, weight in first.items():
-        other = others.get(name, others.get(without_prefix(name)))
-        if other is None and name.endswith('o_proj.bias'):      # which Qwen2 does not have: as if it were 0
-            other = torch.zeros_like(weight)
-        if other is None and parts & {*name.split('.')[:2]}:
-            raise ValueError(f'{name} is not in the second; was the first made of it?')
+        other = counterpart(name, weight, others)
         if other is None:
             head.append(name)
         if other is None or not weight.is_floating_point():
             merged[name] = weight
-            continue
-        mean = weight.float().clone()
-        rows = slice(None)
-        if name in (EMBEDDING, HEAD):   # the encoder may have more rows: new tokens
-            rows = slice(min(len(weight), len(other)))
-        if mean[rows].shape != other[rows].shape:
-            raise ValueError(f'{name} has other sizes in the second: {[*other.shape]}, and not '
-                             f'{[*weight.shape]}; was the first made of it?')
-        mean[rows] = mean[rows].lerp(other[rows].float(), share)
-        if name in (EMBEDDING, HEAD):
-            mean[kept_rows] = weight[kept_rows].float()
-        merged[name] = mean.to(weight.dtype)
-    names = first.keys() | {without_prefix(name) for name in first}
-    for name in second:
-        if re.search(r'\.\d+\.', name) and not names & {name, without_prefix(name)}:    # of a layer
-            if not name.endswith('inv_freq'):   # in old Llamas; it follows from the sizes
-                raise ValueError(f'{name} of the second is not in the first; was the first made of it?')
+        else:
+            merged[name] = mean(name, weight, other, share, kept_rows)
     return merged, head
 
 
 def without_prefix(name):
     return name.partition('.')[2]
+
+
+def check_layers(first, second):
+    """ValueError if the second has a weight of a layer that the first lacks."""
+    names = first.keys() | {without_prefix(name) for name in first}
+    for name in second:
+        is_of_layer = re.search(r'\.\d+\.', name) and not name.endswith('inv_freq')    # of old Llamas
+        if is_of_layer and not names & {name, without_prefix(name)}:
+            raise ValueError(f'{name} of the second is not in the first; was the first made of it?')
+
+
+def counterpart(name, weight, others):
+    """Return the second's weight of this name, None if it is of a head that the second lacks.
+
+    others  the second's weights, by their names with and without prefix"""
+    for known in (name, without_prefix(name)):
+        if known in others:
+            return others[known]
+    if name.endswith('o_proj.bias'):    # which Qwen2 does not have: as if it were 0
+        return torch.zeros_like(weight)
+    modules = {known.split('.')[0] for known in others} - {'weight', 'bias'}
+    if modules & {*name.split('.')[:2]}:    # the second has its module, as "encoder" of "bert.encoder.layer"
+        raise ValueError(f'{name} is not in the second; was the first made of it?')
+    return None
+
+
+def mean(name, weight, other, share, kept_rows):
+    result = weight.float().clone()
+    rows = slice(None)
+    if name in (EMBEDDING, HEAD):   # the encoder may have more rows: new tokens
+        rows = slice(min(len(weight), len(other)))
+    if result[rows].shape != other[rows].shape:
+        raise ValueError(f'{name} has other sizes in the second: {[*other.shape]}, and not '
+                         f'{[*weight.shape]}; was the first made of it?')
+    result[rows] = result[rows].lerp(other[rows].float(), share)
+    if name in (EMBEDDING, HEAD):
+        result[kept_rows] = weight[kept_rows].float()
+    return result.to(weight.dtype)
 
 
 def read_folder(name):
