@@ -55,9 +55,9 @@ class Settings:
 class Reader:
     """Makes of a file's rows what the model reads, and finds the labels that they have already."""
 
-    def __init__(self, model):
-        self.kind = model.kind
-        self.task = model.kind.task
+    def __init__(self, kind):
+        self.kind = kind
+        self.task = kind.task
         self.column = getattr(self.task, self.kind.labelled_by, '')     # of labels, '' if it predicts none
         self.labels = Labels(self.task, ([], {}), self.column)
         # nothing that stands in a label's place is mapped, or means that there is none
@@ -86,11 +86,12 @@ class Reader:
         """Return the list of a row's own labels; None if it has none, or a kind of task without labels."""
         row = self.with_words(row)
         value = row.get(self.column)
-        if self.task.kind != 'SC':
+        if self.task.kind == 'SC':
+            has_label = isinstance(value, SCALARS) and value != '' and not is_null(value)
+        else:
             value = list_of(value)
-        elif not isinstance(value, SCALARS) or value == '':
-            return None
-        if is_null(value):
+            has_label = value is not None
+        if not has_label:
             return None
         made = self.kind.make_row(row | {self.column: value}, self.labels, where)
         if made is None:
@@ -208,7 +209,7 @@ def predicted_blocks(cfg, model, reader, rows, documents, bar):
 
 def write_predictions(cfg, model, path, source, writer):
     """Predict the rows of a file that are not done, and write them."""
-    reader = Reader(model)
+    reader = Reader(model.kind)
     count, columns = check_rows(reader, path, source)
     added = columns_of_predictions(model)
     for name in added:
@@ -231,7 +232,7 @@ def write_predictions(cfg, model, path, source, writer):
 
 def scores_of(model, path, source, out):
     """Compare the labels that rows have with those that were written."""
-    reader = Reader(model)
+    reader = Reader(model.kind)
     scores = LabelScores()
     if not reader.column:
         return scores

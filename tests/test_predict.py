@@ -14,9 +14,11 @@ from pytest import approx
 from sklearn.metrics import classification_report, confusion_matrix
 from sklearn.preprocessing import MultiLabelBinarizer
 
+import predict
 from conftest import Script, edit, flip, jsonl, ran, read_rows, refused_line, run_script
 from nanoencoder import table_writer
 from nanoencoder.predictions import read_predictions
+from nanoencoder.tasks import Task, kind_of
 from toys import data_of
 
 
@@ -225,6 +227,12 @@ def test_lists_in_a_csv_are_read_and_scored_as_in_a_jsonl(kind, column, names, k
     table.assign(**{column: 'red;blue'}).to_csv(tmp_path / 'plain.csv', index=False)
     result = ran('predict.py', folder, tmp_path / 'plain.csv', f'--out={tmp_path}/three.csv')
     assert f'{len(rows)} rows are not scored' in result.stderr
+
+
+def test_what_stands_for_no_label_is_not_taken_for_a_new_row():
+    """A 0 stands in the place of the number that a new row lacks, and here it is in `unlabelled`, too."""
+    task = Task(kind='SC', dataset='x', data='y', metric='Pearson', unlabelled=(0,))
+    assert predict.Reader(kind_of(task)).read({'text': 'a'}, 'row 1')['text'] == 'a'
 
 
 BAD_ROWS = {
