@@ -3,8 +3,8 @@
     labels.csv.part             the rows that are done, renamed to labels.csv when all of them are
     labels.csv.progress.json    how many rows and bytes these are, and the sha256 of what they were made of"""
 import csv
-import io
 import json
+from types import SimpleNamespace
 
 from nanoencoder.files import read_json, sync, write_json
 
@@ -72,8 +72,9 @@ def lines_of(rows):
 
 def csv_of(rows, columns, has_header):
     """Return rows as text of a .csv. Lists and objects are written as JSON."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator='\n')
+    lines = []
+    # lines end with \r\n at first, as csv quotes only those characters that a line ends with
+    writer = csv.DictWriter(SimpleNamespace(write=lines.append), columns)
     if has_header:
         writer.writeheader()
     for row in rows:
@@ -82,4 +83,4 @@ def csv_of(rows, columns, has_header):
             is_nested = isinstance(value, (list, dict))
             fields[name] = json.dumps(value, ensure_ascii=False, default=str) if is_nested else value
         writer.writerow(fields)
-    return file.getvalue()
+    return ''.join(line.removesuffix('\r\n') + '\n' for line in lines)

@@ -167,6 +167,14 @@ def test_every_form_of_input_gives_the_same_labels(new, tmp_path, monkeypatch):
     assert not list(tmp_path.glob('.*.input*'))
 
 
+def test_no_character_of_a_text_ends_its_row(tmp_path):
+    rows = [{'text': text, 'number': k} for k, text in enumerate(('a\rb', 'c\r\nd', 'e"\n', ' ', '\r'))]
+    path = tmp_path / 'one.csv'
+    path.write_bytes(table_writer.csv_of(rows, ['text', 'number'], has_header=True).encode())
+    assert pandas.read_csv(path, lineterminator='\n').to_dict('records') == rows
+    assert read_csv(path) == [row | {'number': str(row['number'])} for row in rows]
+
+
 def test_scores_by_label_and_confusions_are_scikit_learns(kept, tmp_path):
     """Rows without a label, and of one that the model does not know, do no harm."""
     folder, run, data = kept('SC')
