@@ -273,7 +273,10 @@ def how_to_open(folder):
 
 def predict_in_words(about):
     """Say how nanoEncoder opens a fine-tuned model, and whether it alone does."""
-    text = 'In nanoEncoder, `python predict.py FOLDER new.csv --out=labels.csv` reads the rows of a file.'
+    files = 'new.csv --out=labels.csv'
+    if about['settings']['kind'] == 'IR':
+        files = 'queries.jsonl --documents=corpus.jsonl --out=found.jsonl'
+    text = f'In nanoEncoder, `python predict.py FOLDER {files}` reads the rows of a file.'
     if about.get('opens_in') == 'predict.py alone':
         text += ' Only that reads the head: the lines above open the encoder without it.'
     return text + '\n'

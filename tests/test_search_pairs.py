@@ -1,4 +1,5 @@
 """examples/pairs.py: which pairs are made, by hand; what is held out; and the way to a search."""
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -145,6 +146,11 @@ def test_from_german_texts_to_a_search(village, checkpoint):
 
     folder = f'fine-tuned/{checkpoint.name}/IR/suche/lr5e-05_sd0'
     assert f"SentenceTransformer('{folder}')" in result.stdout
+    # the model's card says how its documents are given
+    command = re.search('`python predict.py FOLDER (.*?)`', Path(folder, 'README.md').read_text()).group(1)
+    ran('predict.py', folder, *re.sub('queries|corpus', r'suche/\g<0>', command).split())
+    assert len(read_rows(Path('found.jsonl'))) == len(read('queries'))
+
     passages = [row['text'] for row in read('passages')]
     theirs = SentenceTransformer(folder, device='cpu')
     model = open_fine_tuned(folder, 'cpu', 'fp32')
