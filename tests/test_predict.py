@@ -17,6 +17,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 import predict
 from conftest import Script, edit, flip, jsonl, ran, read_rows, refused_line, run_script
 from nanoencoder import table_writer
+from nanoencoder.label_scores import LabelScores
 from nanoencoder.predictions import read_predictions
 from nanoencoder.tasks import Task, kind_of
 from toys import data_of
@@ -198,6 +199,19 @@ def test_scores_by_label_and_confusions_are_scikit_learns(kept, tmp_path):
         shown = [str(count) for name, count in zip(('blue', 'green', 'red'), row) if name in answered]
         assert [label, *shown] in lines
     assert f'{np.trace(counts)} of 38 rows that have labels are right' in printed
+
+
+def test_of_many_labels_the_most_frequent_confusions_are_listed(capsys):
+    names = [f'label{k:02}' for k in range(20)]
+    scores = LabelScores()
+    for k, gold in enumerate(names):
+        for predicted in (gold, *[names[k - 1]] * k):
+            scores.add_one(gold, predicted)
+    scores.print(names, unit='rows')
+    *_, heads, first, second = capsys.readouterr().out.splitlines()[:-10]
+    assert heads.split() == ['label', 'predicted', 'count']
+    assert first.split() == ['label19', 'label18', '19']
+    assert second.split() == ['label18', 'label17', '18']
 
 
 def test_a_plain_text_is_split_into_words(kept, tmp_path):
