@@ -2,8 +2,9 @@
 
     python examples/decoder_out.py out/clm/3600 decoder
 
-First the checkpoint, then a new folder. Weights stay as they are. config.json names a class that reads from
-left to right, and tokenizer.json no longer ends a text with eos, since a prompt goes on."""
+First a checkpoint, or a run for its newest one, then a new folder. Weights stay as they are. config.json
+names a class that reads from left to right, and tokenizer.json no longer ends a text with eos, since a prompt
+goes on."""
 import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -11,7 +12,7 @@ from shutil import copytree, ignore_patterns
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, where nanoencoder/ is
 
 from nanoencoder.files import read_json, write_json
-from nanoencoder.huggingface import read_prediction
+from nanoencoder.huggingface import newest_checkpoint, read_prediction
 from nanoencoder.settings import plain_words, run_main
 
 
@@ -20,7 +21,8 @@ def main():
     if len(words) != 2:
         print(__doc__.strip())
         sys.exit(2)
-    checkpoint, out = map(Path, words)
+    checkpoint = newest_checkpoint(words[0])
+    out = Path(words[1])
     objective, causal, _ = read_prediction(checkpoint)
     if not causal:
         raise ValueError(f'{checkpoint} ended with {objective}, which reads both sides: it cannot generate')

@@ -193,7 +193,7 @@ def test_a_checkpoint_of_clm_becomes_a_decoder(qk_norm, trained, tmp_path, monke
     """transformers' decoder has our logits; our own programs open it, too."""
     trained(qk_norm=qk_norm, phases=(('clm', 20),), warmup_steps=0, lr=1e-2, val_every=0)
     monkeypatch.chdir(tmp_path)
-    ran('examples.decoder_out', 'out/run/20', 'decoder')
+    ran('examples.decoder_out', 'out/run', 'decoder')
     assert 'decoder is there already' in run_script('examples.decoder_out', 'out/run/20', 'decoder').stderr
     theirs = open_whole(transformers.AutoModelForCausalLM, 'decoder')
     assert type(theirs).__name__ == ('Qwen3ForCausalLM' if qk_norm else 'LlamaForCausalLM')
