@@ -284,11 +284,11 @@ def seeds_in_words(evidence, seen, seconds):
     return f'{words}. {more} more: {time_in_words(more * seconds)}, --seeds={",".join(map(str, seeds))}'
 
 
-def print_verdicts(study, seconds):
+def print_verdicts(evidence, seconds):
     """Print a verdict of each change, and what more seeds would cost. Draw all arms.
 
     seconds  that one more seed takes"""
-    evidence = report.Evidence(study)
+    study = evidence.study
     judged, holms_p = report.judge_all(evidence)
     for number, claim in enumerate(judged):
         arm = claim.contrast.name
@@ -354,9 +354,10 @@ def run_study(study, actions):
 
     if run.run_missing(study, blocks, actions):
         return 1
-    code = report.write_report(study)
+    evidence = report.Evidence(study)
+    code = report.write_report(evidence)
     one_more = run.missing_jobs(study, [*study.rows], max(study.seeds) + 1, {}, set())
-    print_verdicts(study, timing.seconds_at_once(one_more, study, timed, actions.processes))
+    print_verdicts(evidence, timing.seconds_at_once(one_more, study, timed, actions.processes))
     return code
 
 

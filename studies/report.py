@@ -605,10 +605,10 @@ def ladder_panel(evidence, name):
     return figures.Panel(name, f'{evidence.about[name].metric}, %', lines, floors)
 
 
-def write_report(study):
+def write_report(evidence):
     """Write a study's report.md and ladder.png and print their paths. Returns 1 if something is missing of
     it, of which it warns, else 0."""
-    evidence = Evidence(study)
+    study = evidence.study
     title = f'{study.folder.name}: {study.title}'.removesuffix(': ')
     lines = []
     if study.choose:
@@ -626,7 +626,7 @@ def write_report(study):
 
 def main():
     study, _ = load(sys.argv[1:])
-    sys.exit(write_report(study))
+    sys.exit(write_report(Evidence(study)))
 
 
 if __name__ == '__main__':

@@ -415,7 +415,7 @@ def main():
     interrupt_on_signals()
     failed = run_missing(study, blocks, actions)
     if (study.tasks or study.choose) and not actions.row and actions.seed == -1:
-        failed += report.write_report(study)
+        failed += report.write_report(report.Evidence(study))
     sys.exit(bool(failed))
 
 

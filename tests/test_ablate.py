@@ -228,14 +228,14 @@ def split_scores(right):
 
 def test_a_verdict_in_words_with_a_picture_and_recomputed(packed, capsys):
     study, _ = load([str(packed)])
-    ablate.print_verdicts(study, 60.0)
+    ablate.print_verdicts(report.Evidence(study), 60.0)
     text = capsys.readouterr().out
     assert 'mask_ratio=0.3 against base: better. +' in text
     assert 'clm_lr=2e-3 against base: cannot tell. ' in text
     assert 'held-out mlm loss: 6.000 of base, 5.840 of mask_ratio=0.3, difference -0.160' in text
     assert 'held-out losses of base and clm_lr=2e-3 are of different objectives' in text
     assert (packed / 'ablation.png').stat().st_size > 5_000
-    report.write_report(study)
+    report.write_report(report.Evidence(study))
     assert recompute.main(packed) == 0
 
 
@@ -257,7 +257,7 @@ def test_each_arm_has_a_colour_of_its_own(packed):
 
 def test_three_seeds_say_what_a_fourth_costs(packed, capsys):
     study, _ = load([str(packed), '--seeds=(0, 1, 2)'])
-    ablate.print_verdicts(study, 60.0)
+    ablate.print_verdicts(report.Evidence(study), 60.0)
     text = capsys.readouterr().out
     assert text.count('cannot tell') == 2
     assert '1 more: 1 min, --seeds=0,1,2,3\n' in text
