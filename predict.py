@@ -30,7 +30,7 @@ from nanoencoder.search import Documents, read_documents
 from nanoencoder.settings import check, may_change, parse, run_main, split_words
 from nanoencoder.table_writer import FORMS, TableWriter
 from nanoencoder.tables import Field, stream
-from nanoencoder.tasks.task import SCALARS, Labels, fill, is_null
+from nanoencoder.tasks.task import SCALARS, Labels, columns_of, fill, get, is_null
 
 PREDICTED = 'predicted'
 
@@ -59,6 +59,7 @@ class Reader:
         self.kind = kind
         self.task = kind.task
         self.column = getattr(self.task, self.kind.labelled_by, '')     # of labels, '' if it predicts none
+        self.needed = [self.task.words] if self.task.kind == 'TC' else columns_of(self.task.template)
         self.labels = Labels(self.task, ([], {}), self.column)
         # nothing that stands in a label's place is mapped, or means that there is none
         plain = replace(self.task, label_map=(), unlabelled=())
@@ -69,6 +70,8 @@ class Reader:
         if self.task.kind == 'IR':
             return {'query': fill(self.task.query, {'title': '', **row}, where)}
         row = self.with_words(row)
+        for column in self.needed:      # before the stand-in is there, which an error would list
+            get(row, column, where, object)
         return self.kind.make_row(row | self.stand_in(row), self.stand_ins, where)
 
     def stand_in(self, row):

@@ -26,6 +26,7 @@ OPENED_BY = {   # how the name of an architecture ends: the class that opens it,
     'ForQuestionAnswering': ('AutoModelForQuestionAnswering', 'question-answering')}
 TASKS = {'SC': 'text-classification', 'TC': 'token-classification', 'QA': 'question-answering',
          'IR': 'text-retrieval'}    # what the hub calls our kinds
+ALONE = {'metric': ('SC', 'ML'), 'score': ('IR',), 'scale': ('IR',)}  # settings of some kinds of task alone
 FROM_BASE = 'language', 'license', 'license_name', 'license_link'   # what a card takes from its base's
 
 
@@ -153,7 +154,9 @@ def card_of_fine_tuned(folder, known, scores):
         scores_in_words(scores),
         how_to_open(folder),
         predict_in_words(about),
-        settings_in_words(settings)])
+        settings_in_words({
+            name: value for name, value in settings.items()
+            if task in ALONE.get(name, (task,))})])
 
 
 def last_validation(path, step):

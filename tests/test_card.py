@@ -118,6 +118,8 @@ def test_a_fine_tuned_model_has_a_card(prepared, checkpoint, monkeypatch, tmp_pa
     read = ModelCard(written)
     assert (read.data.pipeline_tag, read.data.license) == ('text-classification', 'mit')
     assert ', '.join(data.labels) in read.text
+    assert "metric = 'accuracy'" in read.text
+    assert 'scale = ' not in read.text      # a setting of retrieval
     assert str(tmp_path) not in written
     monkeypatch.chdir(folder)
     opened = {}

@@ -259,7 +259,7 @@ def test_what_stands_for_no_label_is_not_taken_for_a_new_row():
 
 BAD_ROWS = {
     '{"text": "a"}\n{"text": null}\n': "new.jsonl row 2: 'text' holds None, which is no text",
-    '{"title": "a"}\n': "row 1: has no column 'text', but title",
+    '{"title": "a"}\n': "row 1: has no column 'text', but title$",
     '{"text": "a", "predicted": 1}\n': "has a column 'predicted' already",
     '{"text": "a", "p(red)": 1}\n': r"has a column 'p\(red\)' already",
     '\n': 'holds no row',
