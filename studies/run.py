@@ -50,6 +50,9 @@ GPUS = len([*Path('/dev').glob('nvidia[0-9]*')])
 class Job(NamedTuple):
     name: str
     command: list           # a script and its arguments, as text
+    row: str = ''           # of the study; of its checkpoint, if that is fine-tuned
+    dataset: str = ''       # that it fine-tunes on or scores
+    runs: int = 0           # fine-tunings
     needs: Path = Path()    # what must be there before it starts
     makes: Path = Path()    # and what it leaves
 
@@ -140,7 +143,8 @@ def pretraining(study, row, seed):
     if row.parent:
         parent = study.run(row.parent, seed, row.parent_step)
         added[row.begins] = parent
-    return Job(run.name, ['pretrain.py', *arguments(row.settings, **added)], parent, run / str(row.steps))
+    command = ['pretrain.py', *arguments(row.settings, **added)]
+    return Job(run.name, command, row.name, needs=parent, makes=run / str(row.steps))
 
 
 def finetunings(study, row, seed, done):
@@ -159,8 +163,9 @@ def finetunings(study, row, seed, done):
                 checkpoint = study.run(row.name, seed, step)
                 command = arguments(task.settings, model=checkpoint, untrained=name == 'untrained', grid=True,
                                     lrs=lrs, seeds=numbers, predictions=study.folder / 'runs')
-                name = f'{model}-s{seed} {task.datasets[0]}'
-                jobs.append(Job(name, ['finetune.py', *command], checkpoint))
+                dataset = task.datasets[0]
+                jobs.append(Job(f'{model}-s{seed} {dataset}', ['finetune.py', *command], row.name, dataset,
+                                len(missing), checkpoint))
     return jobs
 
 
@@ -174,7 +179,7 @@ def baselines(study, done):
         if dataset not in scored and not task.variant:
             known = {name: task.settings[name] for name in task.settings if name in leaves(SimpleMethods)}
             command = [BASELINES, *arguments(known, predictions=study.folder / 'runs')]
-            jobs.append(Job(f'baseline {dataset}', command))
+            jobs.append(Job(f'baseline {dataset}', command, dataset=dataset))
             scored.add(dataset)
     return jobs
 
@@ -297,7 +302,7 @@ def hours_of_pretraining(study, jobs, processes):
     tokens = 0
     for job in jobs:
         if job.command[0] == 'pretrain.py':
-            row = study.rows[job.name.rpartition('-s')[0]]
+            row = study.rows[job.row]
             steps = row.steps
             if row.begins == 'branch_from':
                 steps -= row.parent_step

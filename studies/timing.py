@@ -47,7 +47,7 @@ def trials(study, place):
         for task in study.finetunings:
             words = arguments(task.settings, model=checkpoint, name=row.name, grid=True, lrs=task.lrs[:1],
                               seeds=(0, 1), predictions=place / 'runs')
-            jobs.append(run.Job(f'{row.name} {task.datasets[0]}', ['finetune.py', *words], checkpoint))
+            jobs.append(run.Job(f'{row.name} {task.datasets[0]}', ['finetune.py', *words], needs=checkpoint))
     return jobs
 
 
@@ -105,22 +105,16 @@ def seconds_of_second(folder, dataset):
 def seconds_of(job, study, timed):
     """Return how long a run.Job takes: as long as its trial, and what it does more."""
     if job.command[0] == 'pretrain.py':
-        row = study.rows[job.name.rpartition('-s')[0]]
+        row = study.rows[job.row]
         trial = timed[row.name]
         validations = math.ceil(row.steps / (row.cfg.val_every or row.steps))
         return (trial['trial'] + (row.steps - trial['steps']) * trial['step']
                 + (validations - 2) * trial['validation'])
 
-    model, dataset = job.name.split(' ')
-    if job.command[0] == run.BASELINES:     # it reads the same texts, and is as quick
-        first = next(iter(study.rows))
-        trial = timed[f'{first} {dataset}']
-        return trial['trial'] - 2 * trial['run']
-    arm = job.needs.parent.name.rpartition('-s')[0]
-    trial = timed[f'{arm} {dataset}']
-    task = study.tried[model.rpartition('-s')[0], dataset]
-    runs = len(task.lrs) * study.finetuning_seeds
-    return trial['trial'] + (runs - 2) * trial['run']
+    # a simple method has no row; it reads the same texts, and is as quick
+    row = job.row or next(iter(study.rows))
+    trial = timed[f'{row} {job.dataset}']
+    return trial['trial'] + (job.runs - 2) * trial['run']
 
 
 def seconds_at_once(jobs, study, timed, processes):

@@ -371,7 +371,7 @@ def test_hours_are_counted_at_the_speed_of_earlier_runs(place):
     asked_for, _ = study.load([str(place)])
     row = asked_for.rows['clm-mlm']
     tokens = 9 * row.cfg.rows_per_step * row.cfg.context       # it branches after step 3 of 12
-    jobs = [run.Job('clm-mlm-s1', ['pretrain.py']), run.Job('clm-mlm-s1 words', ['finetune.py'])]
+    jobs = [run.Job('clm-mlm-s1', ['pretrain.py'], 'clm-mlm'), run.Job('clm-mlm-s1 words', ['finetune.py'])]
     hours = 0.02 * tokens / 3600
     assert run.hours_of_pretraining(asked_for, jobs, 1).startswith(f'{hours:.1f}, ')
     assert f'{hours / 4:.1f} with --processes=4' in run.hours_of_pretraining(asked_for, jobs, 4)
