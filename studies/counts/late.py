@@ -58,8 +58,13 @@ def folder_of(row, seed, step):
     return OUT / f'{row}-s{seed}' / str(step)
 
 
+def name_of(row, step):
+    """The name that evaluate.py gives to a checkpoint: its row, and its step if that is not the last."""
+    return row if row.endswith(f'-{step}') or row == 'untrained' else f'{row}-{step}'
+
+
 def probes_of(step, dataset, score):
-    """The folder of the predictions of all checkpoints of a step: a model's name there is its row."""
+    """The folder of the predictions of all checkpoints of a step."""
     return OUT / 'late' / f'{step}-{dataset}-{score}'
 
 
@@ -86,7 +91,9 @@ def identities():
 
 
 def probe(words):
-    subprocess.run([sys.executable, 'finetune.py', *words], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([sys.executable, 'finetune.py', *words], capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f'finetune.py {words}: {done.stderr.strip()[-200:]}')
 
 
 def probe_all():
@@ -112,7 +119,7 @@ def probe_all():
 
 
 def cells_of(step, dataset, score):
-    """{model: its evaluate.Cell} of the frozen checkpoints of a step, on both splits."""
+    """{name of a checkpoint: its evaluate.Cell} of the frozen checkpoints of a step, on both splits."""
     cfg = evaluate.Settings(predictions=str(probes_of(step, dataset, score)), split='both')
     problems = []
     cells = evaluate.make_cells(evaluate.read_runs(cfg, problems), cfg, problems)
@@ -122,18 +129,17 @@ def cells_of(step, dataset, score):
     return {model.removesuffix(ending): cell for (model, _, name), cell in cells.items() if name == dataset}
 
 
-def identity_row(shares, optimizer, step, first, second):
-    differences = [100 * (shares[optimizer + first, step, seed] - shares[optimizer + second, step, seed])
-                   for seed in SEEDS]
+def identity_row(shares, step, first, second):
+    differences = [100 * (shares[first, step, seed] - shares[second, step, seed]) for seed in SEEDS]
     mean = statistics.fmean(differences)
     half = seeds_half([differences])
     above = sum(difference > 0 for difference in differences)
     return f'{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}], {above}/{len(SEEDS)}'
 
 
-def score_row(cells, optimizer, first, second):
+def score_row(cells, first, second):
     cfg = evaluate.Settings(split='both')
-    seen = evaluate.estimate([[(1, cells[optimizer + first]), (-1, cells[optimizer + second])]], cfg)
+    seen = evaluate.estimate([[(1, cells[first]), (-1, cells[second])]], cfg)
     above = sum(value > 0 for value in seen.by_seed.values())
     return (f'{100 * seen.mean:+.1f} [{100 * seen.low:+.1f}, {100 * seen.high:+.1f}], '
             f'{above}/{len(seen.by_seed)}')
@@ -152,19 +158,19 @@ def main():
     for (row, step, seed), share in shares.items():
         scores = []
         for dataset, score in PROBES:
-            cell = cells[step or 1_800, dataset, score][row]
+            cell = cells[step or 1_800, dataset, score][name_of(row, step)]
             scores.append(cell.mean if row == 'untrained' else cell.scores[seed])
         lines.append([row, step, seed, *[f'{100 * value:.2f}' for value in (share, *scores)]])
     with open(FOLDER / 'late.csv', 'w', newline='') as file:
         csv.writer(file, lineterminator='\n').writerows(lines)
 
     rows = []
-    for optimizer in ('', 'muon-'):
-        for step, first, second in CONTRASTS:
-            scored = [score_row(cells[step, dataset, score], optimizer, first, second)
-                      for dataset, score in PROBES]
-            rows.append(['Muon' if optimizer else 'AdamW', f'{step:,}',
-                         identity_row(shares, optimizer, step, first, second), *scored])
+    for optimizer, words in (('', 'AdamW'), ('muon-', 'Muon')):
+        for step, *pair in CONTRASTS:
+            pair = [optimizer + row for row in pair]
+            names_of_pair = [name_of(row, step) for row in pair]
+            scored = [score_row(cells[step, dataset, score], *names_of_pair) for dataset, score in PROBES]
+            rows.append([words, f'{step:,}', identity_row(shares, step, *pair), *scored])
     page = markdown(['optimizer', 'step', *names], rows)
     (FOLDER / 'late.md').write_text(
         '# CLM then MLM minus MLM, of frozen checkpoints\n\n'
