@@ -1,13 +1,14 @@
 """Does MLM lose the token that a state stands on, and does late interaction lose with it?
 
-    python studies/counts/late.py       # needs the checkpoints of studies/counts; again: goes on
+    python studies/counts/late.py       # needs the checkpoints of studies/counts
 
 Of checkpoints of studies/counts, six seeds each, it measures two things:
 
     identity        the share of states whose nearest state in another document is of the same token
     frozen scores   NDCG@10 of docs_ir and wn_ir without fine-tuning, by MaxSim; of docs_ir by means, too
 
-Writes late.csv, a line for each checkpoint, and late.md: how CLM then MLM differs from MLM.
+Writes late.csv, a line for each checkpoint, and late.md: how CLM then MLM differs from MLM. After a kill run it
+again: no frozen score is computed twice.
 
 Written before the first of these numbers. Expected: at steps 600 and 1,800 CLM then MLM has the greater
 identity, in six of six seeds under AdamW, and by less than half as much under Muon; at 7,200 steps it leads
@@ -33,7 +34,7 @@ from evaluate import markdown, seeds_half
 from finetune import initialise
 from nanoencoder.huggingface import open_checkpoint
 from nanoencoder.settings import run_main
-from studies import identity
+from studies import identity, report
 
 FOLDER = Path(__file__).parent
 OUT = FOLDER / 'out'
@@ -120,7 +121,8 @@ def probe_all():
 
 def cells_of(step, dataset, score):
     """{name of a checkpoint: its evaluate.Cell} of the frozen checkpoints of a step, on both splits."""
-    cfg = evaluate.Settings(predictions=str(probes_of(step, dataset, score)), split='both')
+    predictions = str(probes_of(step, dataset, score))
+    cfg = evaluate.Settings(predictions=predictions, split='both', clusters=False)
     problems = []
     cells = evaluate.make_cells(evaluate.read_runs(cfg, problems), cfg, problems)
     if problems:
@@ -138,11 +140,10 @@ def identity_row(shares, step, first, second):
 
 
 def score_row(cells, first, second):
-    cfg = evaluate.Settings(split='both')
+    cfg = evaluate.Settings(split='both', clusters=False)
     seen = evaluate.estimate([[(1, cells[first]), (-1, cells[second])]], cfg)
     above = sum(value > 0 for value in seen.by_seed.values())
-    return (f'{100 * seen.mean:+.1f} [{100 * seen.low:+.1f}, {100 * seen.high:+.1f}], '
-            f'{above}/{len(seen.by_seed)}')
+    return f'{report.points(seen)}, {above}/{len(seen.by_seed)}'
 
 
 def main():
@@ -159,7 +160,7 @@ def main():
         scores = []
         for dataset, score in PROBES:
             cell = cells[step or 1_800, dataset, score][name_of(row, step)]
-            scores.append(cell.mean if row == 'untrained' else cell.scores[seed])
+            scores.append(cell.scores[seed])
         lines.append([row, step, seed, *[f'{100 * value:.2f}' for value in (share, *scores)]])
     with open(FOLDER / 'late.csv', 'w', newline='') as file:
         csv.writer(file, lineterminator='\n').writerows(lines)
