@@ -7,8 +7,8 @@ Of checkpoints of studies/counts, six seeds each, it measures two things:
     identity        the share of states whose nearest state in another document is of the same token
     frozen scores   NDCG@10 of docs_ir and wn_ir without fine-tuning, by MaxSim; of docs_ir by means, too
 
-Writes late.csv, a line for each checkpoint, and late.md: how CLM then MLM differs from MLM. After a kill run it
-again: no frozen score is computed twice.
+Writes late.csv, a line for each checkpoint, and late.md: how CLM then MLM differs from MLM. After a kill
+run it again: no frozen score is computed twice.
 
 Written before the first of these numbers. Expected: at steps 600 and 1,800 CLM then MLM has the greater
 identity, in six of six seeds under AdamW, and by less than half as much under Muon; at 7,200 steps it leads
