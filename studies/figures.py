@@ -46,6 +46,9 @@ PLATEAUS = {'AdamW': {'MLM': 'mlm-3600', 'CLM then MLM': 'clm25-mlm-3600'},
 # what the frequencies of the novels' tokens score, special ones left out: computed from the corpus whose
 # fingerprint begins with 02347b740f47, as ordinary_unigram_loss of a new run's config.json would be
 FREQUENCIES = 6.401     # nats
+# {line: its row in studies/counts, without its length; Muon's begin with muon-}
+COUNTED = {'MLM': 'mlm', 'CLM then MLM': 'clm25-mlm', 'counts, then MLM': 'counts-mlm'}
+FREQUENCIES_OF_DOCS = 6.800     # the same of the demo's texts, whose fingerprint begins with be343c6a851c
 # {line: its row in studies/optimiser/layers.csv}
 LAYERS = {'CLM': 'clm-14400', 'MLM': 'mlm-14400', 'CLM then MLM': 'clm25-mlm-14400'}
 OF_LAYERS = (':', '--', '-')    # dashes: of the embedding, of layer 1, of layer 2
@@ -177,6 +180,36 @@ def plateaus(losses):
         ax.set(xlim=(0, 3700), ylim=(3.6, 8.1))
     drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc='lower center', bbox_to_anchor=(0.5, 1),
                  ncol=3)
+    return drawn
+
+
+def counted(losses):
+    """Draw held-out MLM losses by tokens, a thin line a seed: a panel for each optimizer and length."""
+    colours = OBJECTIVES | {'counts, then MLM': OTHERS[0]}
+    places = {
+        'AdamW, 1,800 steps': ('', 1_800),
+        'Muon, ratio 6.7, 1,800 steps': ('muon-', 1_800),
+        'AdamW, 7,200 steps': ('', 7_200),
+        'Muon, ratio 6.7, 7,200 steps': ('muon-', 7_200),
+    }
+    drawn, axes = panels(places, rows=2)
+    for title, (of_optimizer, steps) in places.items():
+        ax = axes[title]
+        for line, arm in COUNTED.items():
+            row = losses[losses['row'] == f'{of_optimizer}{arm}-{steps}']
+            if line == 'CLM then MLM':
+                row = row[row['step'] > steps // 4]     # until then it is CLM, which sees no masks
+            seeds = row.groupby('seed')
+            for _, seed in seeds:
+                tokens = seed['tokens'] / 1e6
+                curve, = ax.plot(tokens, seed['val_mlm_loss'], color=colours[line], linewidth=0.9)
+            curve.set_label(f'{line}, {len(seeds)} seeds')
+        ax.axhline(FREQUENCIES_OF_DOCS, color='0.4', linewidth=1, linestyle=':',
+                   label=f'token frequencies alone, {FREQUENCIES_OF_DOCS:.2f} nats')
+        ax.set(xlabel='million tokens', ylabel='nats per masked token', ylim=(3.7, 7.2))
+        ax.set_xlim(left=0)
+    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc='lower center', bbox_to_anchor=(0.5, 1),
+                 ncol=2)
     return drawn
 
 
@@ -326,6 +359,8 @@ def main():
                  STUDIES / 'targets/leads.png')
     novels = STUDIES / 'optimiser'
     print(save_figure(plateaus(pandas.read_csv(novels / 'losses.csv')), novels / 'plateau.png'))
+    counts = STUDIES / 'counts'
+    print(save_figure(counted(pandas.read_csv(counts / 'losses.csv')), counts / 'losses.png'))
     print(save_figure(layers(pandas.read_csv(novels / 'layers.csv')), novels / 'layers.png'))
     for study, models in RATES.items():
         print(save_figure(rates(STUDIES / study, models), STUDIES / study / 'rates.png'))

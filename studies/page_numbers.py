@@ -70,11 +70,11 @@ def difference(first, second):
     return cell
 
 
-def points(values):
+def points(values, digits=1):
     """Write the mean of these differences, one a seed, and its interval."""
     mean = values.mean() + 1e-9     # 1.95, which is 1.9499... in binary, is written 2.0
     half = seeds_half([values.tolist()])
-    return f'{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]'
+    return f'{mean:+.{digits}f} [{mean - half:+.{digits}f}, {mean + half:+.{digits}f}]'
 
 
 def of_new_seed(values):

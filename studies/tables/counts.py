@@ -1,26 +1,193 @@
-"""Counted embeddings: studies/counts_tuning."""
-from studies.page_numbers import last, scores, table, table_of
+"""Counted embeddings: studies/counts."""
+from evaluate import seeds_half
+from studies.page_numbers import (
+    ahead,
+    how_verdicts_move,
+    judged,
+    last,
+    points,
+    scores,
+    share,
+    steps_of_all,
+    table,
+    table_of,
+    with_verdict,
+)
 
-# the rates that were chosen: of pretraining (in the row's name), and of fine-tuning on docs_tc and docs_ir
-TUNED = {
-    'MLM, AdamW': ('mlm-1.5e-3', '2e-3', '1e-3'),
-    'CLM then MLM, AdamW': ('clm25-mlm-1.5e-3', '2e-3', '1e-3'),
-    '**counts, then MLM**, AdamW': ('counts-mlm-1.5e-3', '4e-3', '1e-3'),
-    'MLM, Muon, ratio 6.7': ('muon-mlm-3e-3', '2e-3', '2e-3'),
-    'CLM then MLM, Muon, ratio 6.7': ('muon-clm25-mlm-6e-3', '4e-3', '2e-3'),
-    '**counts, then MLM**, Muon, ratio 6.7': ('muon-counts-mlm-1.5e-3', '2e-3', '1e-3'),
-}
+TASKS = {'docs_tc': 'code words', 'docs_ir': 'retrieval', 'wn_sc': 'definitions'}
+OPTIMIZERS = {'': 'AdamW', 'muon-': 'Muon, ratio 6.7'}
+AFTER = {'1800': '1.8 M tokens', '7200': '7.4 M tokens'}
+COUNTED = '**counts, then MLM**'
+ARMS = {'MLM': 'mlm', 'CLM then MLM': 'clm25-mlm', COUNTED: 'counts-mlm'}    # {words: of a row's name}
+WITH_CLM = {'CLM': 'clm', **ARMS}       # of 1,800 steps; CLM alone was not trained for 7,200
+
+
+def rows_of_scores(arms, steps):
+    """Return a line for each arm under each optimizer: held-out MLM loss, scores, and their mean.
+
+    arms  {its words: its name}. CLM alone never sees a mask, so that its loss on masks says nothing."""
+    rows = []
+    for prefix, optimizer in OPTIMIZERS.items():
+        for words, arm in arms.items():
+            model = f'counts/{prefix}{arm}-{steps}'
+            loss = '-'
+            if not arm.endswith('clm'):
+                loss = f'{last(model, "val_mlm_loss").mean():.2f}'
+            cells = [scores(model, dataset).mean() for dataset in TASKS]
+            cells.append(scores(model, *TASKS).mean())
+            rows.append([optimizer, words, loss, *(f'{score:.1f}' for score in cells)])
+    return rows
+
+
+def table_of_scores(arms, steps):
+    heads = ['optimizer', f'after {AFTER[steps]}', 'held-out MLM loss', *TASKS.values(), 'mean of tasks']
+    return table(heads, rows_of_scores(arms, steps))
 
 
 @table_of
-def counts_tuning_chosen():
+def counts_scores():
+    return table_of_scores(WITH_CLM, '1800')
+
+
+@table_of
+def counts_scores_later():
+    return table_of_scores(ARMS, '7200')
+
+
+@table_of
+def counts_all_scores():
+    lines = table_of_scores({
+        'CLM': 'clm',
+        'MLM': 'mlm',
+        'CLM then MLM': 'clm25-mlm',
+        'counts, then CLM': 'counts-clm',
+        'counts, then MLM': 'counts-mlm',
+        'counts, then CLM, then MLM': 'counts-clm25-mlm',
+    }, '1800')
+    cells = [f'{scores("counts/untrained", dataset).mean():.1f}' for dataset in TASKS]
+    mean = scores('counts/untrained', *TASKS).mean()
+    return [*lines, f'| - | untrained | - | {" | ".join(cells)} | {mean:.1f} |']
+
+
+def table_of_contrasts(head, names):
+    """Return a line for each contrast: its points on each task, and in the mean, with a verdict.
+
+    names  {contrast of studies/counts: its words}"""
     rows = []
-    for words, (row, rate_of_tc, rate_of_ir) in TUNED.items():
-        model = f'counts_tuning/{row}'
-        loss = last(model, 'val_mlm_loss').mean()
-        means = [scores(f'{model}@{rate}', dataset).mean()
-                 for dataset, rate in (('docs_tc', rate_of_tc), ('docs_ir', rate_of_ir), ('wn_sc', '2e-3'))]
-        rows.append([words, f'{loss:.2f}', *(f'{mean:.1f}' for mean in means)])
-    heads = ['1,800 steps, two tuning seeds', 'held-out MLM loss', 'code words', 'retrieval',
-             'definitions, 6 epochs']
-    return table(heads, rows)
+    for name, words in names.items():
+        cell = judged('counts', name)
+        rows.append([words, *(cell(dataset) for dataset in TASKS), cell(*TASKS)])
+    return table([head, *TASKS.values(), 'mean of tasks'], rows)
+
+
+def at_both_lengths(part):
+    return {f'{part}, {optimizer}, {steps}': f'{optimizer}, after {AFTER[steps.replace(",", "")]}'
+            for steps in ('1,800', '7,200') for optimizer in ('AdamW', 'Muon')}
+
+
+@table_of
+def counts_instead_of_clm():
+    return table_of_contrasts('counts, then MLM minus CLM then MLM', at_both_lengths('counts or CLM'))
+
+
+@table_of
+def counts_gain():
+    return table_of_contrasts('counts, then MLM minus MLM', at_both_lengths('counts'))
+
+
+@table_of
+def counts_clm_after():
+    return table_of_contrasts('counts, then CLM, then MLM minus counts, then MLM', {
+        'CLM after counts, AdamW, 1,800': 'AdamW, after 1.8 M tokens',
+        'CLM after counts, Muon, 1,800': 'Muon, after 1.8 M tokens'})
+
+
+@table_of
+def counts_losses():
+    pairs = {
+        'counts, then MLM minus MLM': ('counts-mlm', 'mlm', AFTER),
+        'counts, then MLM minus CLM then MLM': ('counts-mlm', 'clm25-mlm', AFTER),
+        'counts, then CLM, then MLM minus counts, then MLM': ('counts-clm25-mlm', 'counts-mlm', ('1800',)),
+    }
+    rows = []
+    for words, (first, second, lengths) in pairs.items():
+        for steps in lengths:
+            losses = [[last(f'counts/{prefix}{arm}-{steps}', 'val_mlm_loss') for arm in (first, second)]
+                      for prefix in OPTIMIZERS]
+            rows.append([f'{words}, after {AFTER[steps]}', *(points(one - two, 2) for one, two in losses)])
+    return table(['held-out MLM loss, nats, over seeds', *OPTIMIZERS.values()], rows)
+
+
+@table_of
+def counts_shares():
+    """A description: no contrast was written down for it. Shares have Fieller's interval."""
+    rows = []
+    tasks = {words: [dataset] for dataset, words in TASKS.items()} | {'mean of tasks': [*TASKS]}
+    for prefix, optimizer in OPTIMIZERS.items():
+        mlm, both, counted = [f'counts/{prefix}{arm}-1800' for arm in ARMS.values()]
+        for words, datasets in tasks.items():
+            lead = ahead(both, mlm, *datasets)
+            gain = ahead(counted, mlm, *datasets)
+            part = 'no lead is shown'
+            if seeds_half([lead.tolist()]) < lead.mean():
+                bounds = share(gain, lead)
+                part = '{:.0f} % [{:.0f}, {:.0f}]'.format(*(100 * bound for bound in bounds))
+            rows.append([optimizer, words, points(lead), part])
+    return table(['optimizer', 'after 1.8 M tokens', 'CLM then MLM minus MLM, over seeds',
+                  'what counts, then MLM gains over MLM, as a share of it'], rows)
+
+
+@table_of
+def counts_waits():
+    arms = {
+        'MLM': ('mlm', 0),
+        '450 steps of CLM, then MLM': ('clm25-mlm', 450),
+        'counts, then MLM': ('counts-mlm', 0),
+        'counts, then 450 steps of CLM, then MLM': ('counts-clm25-mlm', 450),
+    }
+    rows = []
+    for words, (arm, clm_steps) in arms.items():
+        rows.append([words, *(steps_of_all('counts', f'{prefix}{arm}-1800', clm_steps)
+                              for prefix in OPTIMIZERS)])
+    return table(['MLM leaves its plateau after so many steps of MLM', *OPTIMIZERS.values()], rows)
+
+
+@table_of
+def counts_how_verdicts_move():
+    names = {}
+    for part, words in (('counts or CLM', 'counts, then MLM minus CLM then MLM'),
+                        ('counts', 'counts, then MLM minus MLM')):
+        names |= {name: f'{words}, {when}' for name, when in at_both_lengths(part).items()}
+    for optimizer in ('AdamW', 'Muon'):
+        names[f'CLM after counts, {optimizer}, 1,800'] = (
+            f'counts, then CLM, then MLM minus counts, then MLM, {optimizer}, after 1.8 M tokens')
+        names[f'MaxSim, {optimizer}'] = f'MaxSim: CLM then MLM minus MLM, {optimizer}'
+    return how_verdicts_move('counts', names)
+
+
+# ---------------------------------------------------------------------------
+# Late interaction
+
+
+@table_of
+def counts_maxsim():
+    """Retrieval, fine-tuned by the cosine of means and by MaxSim."""
+    rows = []
+    for prefix, optimizer in OPTIMIZERS.items():
+        for words, arm in ARMS.items():
+            model = f'counts/{prefix}{arm}-1800'
+            means, late = [scores(f'{model}{ending}', 'docs_ir') for ending in ('', '+maxsim')]
+            rows.append([optimizer, words, f'{means.mean():.1f}', f'{late.mean():.1f}', points(late - means)])
+    return table(['optimizer', 'after 1.8 M tokens', 'cosine of means', 'MaxSim',
+                  'MaxSim minus cosine, over seeds'], rows)
+
+
+@table_of
+def counts_maxsim_leads():
+    rows = []
+    for prefix, optimizer in (('', 'AdamW'), ('muon-', 'Muon')):
+        both, counted = [f'counts/{prefix}{arm}-1800+maxsim' for arm in ('clm25-mlm', 'counts-mlm')]
+        rows.append([f'{optimizer}, after 1.8 M tokens', with_verdict('counts', f'MaxSim, {optimizer}'),
+                     points(ahead(counted, both, 'docs_ir'))])
+    return table(['retrieval by MaxSim, fine-tuned', 'CLM then MLM minus MLM',
+                  'counts, then MLM minus CLM then MLM, over seeds'], rows)
