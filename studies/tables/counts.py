@@ -1,6 +1,9 @@
 """Counted embeddings: studies/counts."""
+import csv
+
 from evaluate import seeds_half
 from studies.page_numbers import (
+    ROOT,
     ahead,
     how_verdicts_move,
     judged,
@@ -163,6 +166,22 @@ def counts_how_verdicts_move():
             f'counts, then CLM, then MLM minus counts, then MLM, {optimizer}, after 1.8 M tokens')
         names[f'MaxSim, {optimizer}'] = f'MaxSim: CLM then MLM minus MLM, {optimizer}'
     return how_verdicts_move('counts', names)
+
+
+@table_of
+def counts_controls():
+    """The held-out MLM loss at some steps, of both seeds."""
+    shown = 300, 600, 1_800
+    with open(ROOT / 'studies/counts/controls.csv', encoding='utf-8') as file:
+        lines = list(csv.DictReader(file))
+    rows = {}       # {embeddings: {step: [loss of each seed]}}
+    for line in lines:
+        by_step = rows.setdefault(line['embeddings'], {})
+        by_step.setdefault(int(line['step']), []).append(float(line['held-out MLM loss']))
+    table_rows = [[words, *(', '.join(f'{loss:.2f}' for loss in by_step[step]) for step in shown)]
+                  for words, by_step in rows.items()]
+    heads = [f'step {step:,}' for step in shown]
+    return table(['first embeddings, MLM under AdamW, two seeds', *heads], table_rows)
 
 
 # ---------------------------------------------------------------------------
