@@ -184,6 +184,18 @@ def counts_controls():
     return table(['first embeddings, MLM under AdamW, two seeds', *heads], table_rows)
 
 
+@table_of
+def counts_alone():
+    """Encoders of studies/counts_alone, which are not pretrained, at the better rate of fine-tuning."""
+    rates = {'docs_tc': ('2e-3', '4e-3'), 'docs_ir': ('1e-3', '2e-3'), 'wn_sc': ('2e-3',)}
+    rows = []
+    for words, row in (('random', 'random-alone'), ('counted', 'counts-alone')):
+        cells = [max(scores(f'counts_alone/{row}@{rate}', dataset).mean() for rate in of_dataset)
+                 for dataset, of_dataset in rates.items()]
+        rows.append([words, *(f'{score:.1f}' for score in cells)])
+    return table(['first embeddings; no pretraining, then fine-tuned', *TASKS.values()], rows)
+
+
 # ---------------------------------------------------------------------------
 # Late interaction
 
