@@ -193,10 +193,10 @@ def counted(losses):
         'Muon, ratio 6.7, 7,200 steps': ('muon-', 7_200),
     }
     drawn, axes = panels(places, rows=2)
-    for title, (of_optimizer, steps) in places.items():
+    for title, (prefix, steps) in places.items():
         ax = axes[title]
         for line, arm in COUNTED.items():
-            row = losses[losses['row'] == f'{of_optimizer}{arm}-{steps}']
+            row = losses[losses['row'] == f'{prefix}{arm}-{steps}']
             if line == 'CLM then MLM':
                 row = row[row['step'] > steps // 4]     # until then it is CLM, which sees no masks
             seeds = row.groupby('seed')

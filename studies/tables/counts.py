@@ -19,7 +19,7 @@ from studies.page_numbers import (
 
 TASKS = {'docs_tc': 'code words', 'docs_ir': 'retrieval', 'wn_sc': 'definitions'}
 OPTIMIZERS = {'': 'AdamW', 'muon-': 'Muon, ratio 6.7'}
-AFTER = {'1800': '1.8 M tokens', '7200': '7.4 M tokens'}
+AFTER = {1_800: '1.8 M tokens', 7_200: '7.4 M tokens'}
 COUNTED = '**counts, then MLM**'
 ARMS = {'MLM': 'mlm', 'CLM then MLM': 'clm25-mlm', COUNTED: 'counts-mlm'}    # {words: of a row's name}
 WITH_CLM = {'CLM': 'clm', **ARMS}       # of 1,800 steps; CLM alone was not trained for 7,200
@@ -49,12 +49,12 @@ def table_of_scores(arms, steps):
 
 @table_of
 def counts_scores():
-    return table_of_scores(WITH_CLM, '1800')
+    return table_of_scores(WITH_CLM, 1_800)
 
 
 @table_of
 def counts_scores_later():
-    return table_of_scores(ARMS, '7200')
+    return table_of_scores(ARMS, 7_200)
 
 
 @table_of
@@ -66,7 +66,7 @@ def counts_all_scores():
         'counts, then CLM': 'counts-clm',
         'counts, then MLM': 'counts-mlm',
         'counts, then CLM, then MLM': 'counts-clm25-mlm',
-    }, '1800')
+    }, 1_800)
     cells = [f'{scores("counts/untrained", dataset).mean():.1f}' for dataset in TASKS]
     mean = scores('counts/untrained', *TASKS).mean()
     return [*lines, f'| - | untrained | - | {" | ".join(cells)} | {mean:.1f} |']
@@ -84,8 +84,9 @@ def table_of_contrasts(head, names):
 
 
 def at_both_lengths(part):
-    return {f'{part}, {optimizer}, {steps}': f'{optimizer}, after {AFTER[steps.replace(",", "")]}'
-            for steps in ('1,800', '7,200') for optimizer in ('AdamW', 'Muon')}
+    """Return {contrast: its words}, under each optimizer and after each length."""
+    return {f'{part}, {optimizer}, {steps:,}': f'{optimizer}, after {tokens}'
+            for steps, tokens in AFTER.items() for optimizer in ('AdamW', 'Muon')}
 
 
 @table_of
@@ -110,7 +111,7 @@ def counts_losses():
     pairs = {
         'counts, then MLM minus MLM': ('counts-mlm', 'mlm', AFTER),
         'counts, then MLM minus CLM then MLM': ('counts-mlm', 'clm25-mlm', AFTER),
-        'counts, then CLM, then MLM minus counts, then MLM': ('counts-clm25-mlm', 'counts-mlm', ('1800',)),
+        'counts, then CLM, then MLM minus counts, then MLM': ('counts-clm25-mlm', 'counts-mlm', (1_800,)),
     }
     rows = []
     for words, (first, second, lengths) in pairs.items():
