@@ -1,5 +1,6 @@
 """Counted embeddings: studies/counts."""
 import csv
+from statistics import fmean
 
 from evaluate import seeds_half
 from studies.page_numbers import (
@@ -198,7 +199,47 @@ def counts_alone():
 
 
 # ---------------------------------------------------------------------------
-# Late interaction
+# Late interaction, and the token that a state stands on
+
+
+@table_of
+def counts_late():
+    """The table that studies/counts/late.py writes: CLM then MLM minus MLM."""
+    text = (ROOT / 'studies/counts/late.md').read_text(encoding='utf-8')
+    _, _, *rows = [[cell.strip() for cell in line.split('|')[1:-1]]
+                   for line in text.splitlines() if line.startswith('|')]
+    return table(['CLM then MLM minus MLM', 'step', 'identity', 'retrieval, MaxSim',
+                  'retrieval, cosine of means', '`wn_ir`, MaxSim'], rows)
+
+
+def table_of_late(head, column):
+    """Return a line for each arm: the means over seeds of a column of late.csv, in percent, by step."""
+    with open(ROOT / 'studies/counts/late.csv', encoding='utf-8') as file:
+        values = {}     # {(row, step): [value of each seed]}
+        for line in csv.DictReader(file):
+            values.setdefault((line['row'], int(line['step'])), []).append(float(line[column]))
+    length_of = {300: 1_800, 600: 1_800, 1_800: 1_800, 7_200: 7_200}    # {step: of the run that it is of}
+
+    def cell(row, step):
+        return f'{fmean(values[row, step]):.1f}' if (row, step) in values else '-'
+
+    rows = []
+    for prefix, optimizer in OPTIMIZERS.items():
+        for words, arm in ARMS.items():
+            rows.append([optimizer, words,
+                         *(cell(f'{prefix}{arm}-{length}', step) for step, length in length_of.items())])
+    heads = ['optimizer', head, *(f'step {step:,}' for step in length_of)]
+    return [*table(heads, rows), f'| - | random weights, step 0: {cell("untrained", 0)} | - | - | - | - |']
+
+
+@table_of
+def counts_identity():
+    return table_of_late('identity, %', 'identity')
+
+
+@table_of
+def counts_frozen():
+    return table_of_late('retrieval by MaxSim, not fine-tuned', 'docs_ir, maxsim')
 
 
 @table_of
