@@ -6,6 +6,7 @@ from evaluate import seeds_half
 from studies.page_numbers import (
     ROOT,
     ahead,
+    difference,
     how_verdicts_move,
     judged,
     last,
@@ -105,6 +106,16 @@ def counts_clm_after():
     return table_of_contrasts('counts, then CLM, then MLM minus counts, then MLM', {
         'CLM after counts, AdamW, 1,800': 'AdamW, after 1.8 M tokens',
         'CLM after counts, Muon, 1,800': 'Muon, after 1.8 M tokens'})
+
+
+@table_of
+def counts_or_clm_alone():
+    """A description: no contrast was written down for it."""
+    rows = []
+    for prefix, optimizer in OPTIMIZERS.items():
+        cell = difference(f'counts/{prefix}counts-mlm-1800', f'counts/{prefix}clm-1800')
+        rows.append([optimizer, *(cell(dataset) for dataset in TASKS), cell(*TASKS)])
+    return table(['counts, then MLM minus CLM alone, over seeds', *TASKS.values(), 'mean of tasks'], rows)
 
 
 @table_of
