@@ -24,10 +24,10 @@ from nanoencoder.files import whole
 from nanoencoder.settings import parse, run_main
 from studies.page_numbers import ROOT, TABLES
 from studies.report import Missing
-from studies.tables import counts, novels, optimiser, paper, plateau, small, stuck, targets
+from studies.tables import counts, definitions, novels, optimiser, paper, plateau, small, stuck, targets
 
 # each adds its functions to TABLES
-FILES = counts, novels, optimiser, paper, plateau, small, stuck, targets
+FILES = counts, definitions, novels, optimiser, paper, plateau, small, stuck, targets
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def test_a_margin_is_of_mlm_alone_and_never_negative(model, margin):
 
 
 LONGER = [pytest.param(name, marks=pytest.mark.slow)
-          for name in ('counts', 'novels', 'optimiser', 'optimiser_embedded', 'targets')]
+          for name in ('counts', 'definitions', 'novels', 'optimiser', 'optimiser_embedded', 'targets')]
 
 
 @pytest.mark.parametrize('name', ['small', *LONGER])

@@ -1,0 +1,37 @@
+"""Definitions, fine-tuned for six epochs and for two: studies/definitions."""
+from studies.page_numbers import evidence_of, last, scores, table, table_of, with_verdict
+
+ARMS = {'CLM': 'muon-clm', 'CLM at 40 %': 'muon-clm40', 'MLM': 'muon-mlm', 'CLM then MLM': 'muon-clm25-mlm'}
+
+
+@table_of
+def definitions_scores():
+    rows = []
+    for words, arm in [*ARMS.items(), ('untrained', 'untrained')]:
+        cells = [f'{scores(f"definitions/{arm}{ending}", "wn_sc").mean():.1f}' for ending in ('+two', '')]
+        rows.append([words, *cells])
+    return table(['accuracy on `wn_sc`, Muon with ratio 0.42', '2 epochs', '6 epochs'], rows)
+
+
+@table_of
+def definitions_verdicts():
+    names = {
+        'CLM': 'CLM minus MLM, 6 epochs',
+        'CLM at 40 %': 'CLM at 40 % minus MLM, 6 epochs',
+        'CLM then MLM': 'CLM then MLM minus MLM, 6 epochs',
+        'CLM, six epochs less two': 'CLM minus MLM, 6 epochs minus 2',
+    }
+    rows = [[words, with_verdict('definitions', name)] for name, words in names.items()]
+    return table(['`wn_sc`', 'points'], rows)
+
+
+@table_of
+def definitions_losses():
+    """The bits differ: in one study a GPU computed in bf16, in the other a CPU in fp32."""
+    rows = []
+    for words, arm in ARMS.items():
+        *_, (objective, _) = evidence_of('definitions').study.rows[arm].cfg.phases
+        losses = [last(f'{study}/{arm}', f'val_{objective}_loss') for study in ('targets', 'definitions')]
+        rows.append([words, *(f'{values.mean():.3f}' for values in losses)])
+    heads = ['held-out loss of its own objective, six seeds', '`targets`: GPU, bf16', 'again: CPU, fp32']
+    return table(heads, rows)
