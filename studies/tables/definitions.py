@@ -1,5 +1,5 @@
 """Definitions, fine-tuned for six epochs and for two: studies/definitions."""
-from studies.page_numbers import evidence_of, last, scores, table, table_of, with_verdict
+from studies.page_numbers import ahead, evidence_of, last, points, scores, table, table_of, with_verdict
 
 ARMS = {'CLM': 'muon-clm', 'CLM at 40 %': 'muon-clm40', 'MLM': 'muon-mlm', 'CLM then MLM': 'muon-clm25-mlm'}
 
@@ -23,6 +23,22 @@ def definitions_verdicts():
     }
     rows = [[words, with_verdict('definitions', name)] for name, words in names.items()]
     return table(['`wn_sc`', 'points'], rows)
+
+
+@table_of
+def definitions_epochs():
+    """By how much arms are ahead of MLM. Means have tags and retrieval of targets, seed by seed."""
+    rows = []
+    for words, arm in ARMS.items():
+        if words == 'MLM':
+            continue
+        others = 2 * ahead(f'targets/{arm}', 'targets/muon-mlm', 'ewt_pos', 'squad_ir')
+        leads = [ahead(f'definitions/{arm}{ending}', f'definitions/muon-mlm{ending}', 'wn_sc')
+                 for ending in ('+two', '')]
+        means = [(others + lead) / 3 for lead in leads]
+        rows.append([f'{words} minus MLM', *map(points, [*leads, *means])])
+    return table(['Muon with ratio 0.42, over seeds', 'definitions, 2 epochs', 'definitions, 6 epochs',
+                  'mean of three tasks, 2 epochs', 'mean of three tasks, 6 epochs'], rows)
 
 
 @table_of
