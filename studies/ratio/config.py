@@ -8,7 +8,8 @@
 # Rates of pretraining are the best by held-out loss of earlier tuning: studies/optimiser_tuning and
 # targets_tuning at 6.7 and 1.7, studies/targets_choice at 0.42. Rates of fine-tuning are the ones of
 # studies/optimiser at 6.7, where CLM at 40 % takes CLM's, and of studies/targets at 0.42. Nobody tuned
-# them at 1.7, which takes those of 6.7.
+# them at 1.7, which takes those of 6.7. Definitions are fine-tuned for six epochs, since two were too few at
+# 0.42 (studies/definitions), at rates that were found for two.
 title = "the sign of CLM less MLM, by Muon's ratio of rates"
 corpus = {'config': 'configs/corpora/folder.py', 'path': 'texts/novels', 'out': 'corpora/novels',
           'tokenizer': 'configs/corpora/embedded', 'val_permille': 20, 'held_out_by': 'verbatim'}
@@ -39,12 +40,12 @@ tasks = (
     {'models': ('untrained',),
      'config': 'configs/tasks/ewt_pos.py', 'data': 'texts/ewt_pos', 'tags': 'tags', 'lrs': (8e-3,)},
     {'models': ('clm-6.7', 'clm-1.7', 'clm40-6.7', 'clm40-1.7', 'clm25-mlm-6.7', 'clm25-mlm-1.7'),
-     'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (1e-3,)},
+     'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (1e-3,)},
     {'models': ('mlm-6.7', 'mlm-1.7', 'mlm-0.42', 'clm25-mlm-0.42'),
-     'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (2e-3,)},
+     'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (2e-3,)},
     {'models': ('clm-0.42', 'untrained'),
-     'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (4e-3,)},
-    {'models': ('clm40-0.42',), 'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (8e-3,)},
+     'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (4e-3,)},
+    {'models': ('clm40-0.42',), 'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (8e-3,)},
     {'models': ('clm-*', 'clm40-*', 'clm25-mlm-*', 'mlm-0.42'),
      'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir', 'dataset': 'squad_ir',
      'document': 'Document: {text}', 'max_length': 128, 'lrs': (1e-3,)},
@@ -52,15 +53,16 @@ tasks = (
      'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir', 'dataset': 'squad_ir',
      'document': 'Document: {text}', 'max_length': 128, 'lrs': (2e-3,)},
 
-    # definitions after six epochs, at the rates of two
-    {'models': ('mlm-0.42', 'clm25-mlm-0.42'), 'variant': 'six',
-     'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (2e-3,)},
-    {'models': ('clm-0.42', 'untrained'), 'variant': 'six',
-     'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (4e-3,)},
-    {'models': ('clm40-0.42',), 'variant': 'six',
-     'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (8e-3,)},
+    # definitions after two epochs
+    {'models': ('mlm-0.42', 'clm25-mlm-0.42'), 'variant': 'two',
+     'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (2e-3,)},
+    {'models': ('clm-0.42', 'untrained'), 'variant': 'two',
+     'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (4e-3,)},
+    {'models': ('clm40-0.42',), 'variant': 'two',
+     'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (8e-3,)},
 )
-# Written down before the first run: contrasts, and the points that are expected of each.
+# Written down before the first run: contrasts, and the points that are expected of each. The expectations of
+# (1) to (6) are older than studies/definitions: they were written for means with definitions after two epochs.
 contrasts = {
     # (1) +3.8
     'CLM less MLM, 6.7': {'rule': 'better', 'weights': {'clm-6.7': 1, 'mlm-6.7': -1},
@@ -84,8 +86,9 @@ contrasts = {
     #    'CLM less MLM, each at its best ratio': {'rule': 'better', 'weights': {'clm-R': 1, 'mlm-S': -1},
     #        'datasets': ('ewt_pos', 'wn_sc', 'squad_ir')},
     # before the first run here is scored, or say on the page that it came later. If both are 6.7 it is (1).
-    # (7) +7: CLM less MLM on definitions after six epochs, less the same after two
+    # (7) +7: CLM less MLM on definitions after six epochs, less the same after two. Since it was written,
+    # studies/definitions has measured +6.1 with other seeds.
     'definitions, six epochs less two, 0.42': {'rule': 'better',
-        'weights': {'clm-0.42+six': 1, 'mlm-0.42+six': -1, 'clm-0.42': -1, 'mlm-0.42': 1},
+        'weights': {'clm-0.42': 1, 'mlm-0.42': -1, 'clm-0.42+two': -1, 'mlm-0.42+two': 1},
         'datasets': ('wn_sc',)},
 }

@@ -15,9 +15,9 @@ runs = {
 tasks = (
     {'models': ('*',),
      'config': 'configs/tasks/ewt_pos.py', 'data': 'texts/ewt_pos', 'tags': 'tags', 'lrs': (4e-3,)},
-    {'models': ('clm-6.7', 'clm-1.7'), 'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (1e-3,)},
-    {'models': ('mlm-*',), 'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (2e-3,)},
-    {'models': ('clm-0.42',), 'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (4e-3,)},
+    {'models': ('clm-6.7', 'clm-1.7'), 'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (1e-3,)},
+    {'models': ('mlm-*',), 'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (2e-3,)},
+    {'models': ('clm-0.42',), 'config': 'configs/tasks/wn_sc.py', 'epochs': 6, 'lrs': (4e-3,)},
     {'models': ('clm-*', 'mlm-0.42'),
      'config': 'configs/tasks/example_ir.py', 'data': 'texts/squad_ir', 'dataset': 'squad_ir',
      'document': 'Document: {text}', 'max_length': 128, 'lrs': (1e-3,)},
