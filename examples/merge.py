@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, where nanoencoder/ is
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save as to_bytes
 
 from nanoencoder.card import CARD, is_unedited
 from nanoencoder.files import read_json, remove, whole
@@ -27,6 +27,7 @@ from nanoencoder.huggingface import (
     WEIGHTS,
     fetch_weights,
     folder_of,
+    read_prediction,
     weight_files,
 )
 from nanoencoder.settings import check, parse, run_main, setting, split_words
@@ -42,17 +43,26 @@ class Settings:
     __post_init__ = check
 
 
-def merge(first, second, share, kept_rows=()):
+def merge(first, second, share, kept_rows):
     """Return ({name: (1 - share) x first + share x second}, the names of a head that the second lacks, which
-    stays the first's). With or without an output head, names begin with a prefix such as "bert." or not.
+    stays the first's).
 
-    kept_rows  ids of tokens that the second never saw: their embeddings stay the first's"""
-    check_layers(first, second)
-    others = {without_prefix(name): weight for name, weight in second.items()} | second
+    kept_rows  a list of ids of tokens that the second never saw: their embeddings stay the first's"""
+    ours, theirs = prefixes(first, second)
+    others = {ours + name.removeprefix(theirs) if name.startswith(theirs) else name: weight
+              for name, weight in second.items()}
+    for name in others.keys() - first.keys():
+        if is_of_layer(name):
+            raise ValueError(f'{name} of the second is not in the first; was the first made of it?')
+    modules = {module_of(name, ours) for name in others}
     merged = {}
     head = []
     for name, weight in first.items():
-        other = counterpart(name, weight, others)
+        other = others.get(name)
+        if name.endswith('o_proj.bias') and other is None:      # which Qwen2 does not have: as if it were 0
+            other = torch.zeros_like(weight)
+        if other is None and module_of(name, ours) in modules:
+            raise ValueError(f'{name} is not in the second; was the first made of it?')
         if other is None:
             head.append(name)
         if other is None or not weight.is_floating_point():
@@ -62,32 +72,28 @@ def merge(first, second, share, kept_rows=()):
     return merged, head
 
 
-def without_prefix(name):
-    return name.partition('.')[2]
+def prefixes(first, second):
+    """Return what stands before the names of each: with an output head "bert.", without one "". Where both
+    have the same, it is ('', '')."""
+    name = next(filter(is_of_layer, first), '')
+    short = name.partition('.')[2]
+    if name in second:
+        return '', ''
+    if short in second:
+        return name.removesuffix(short), ''
+    for other in second:
+        if other.partition('.')[2] == name:
+            return '', other.removesuffix(name)
+    raise ValueError(f'{name} is not in the second; was the first made of it?')
 
 
-def check_layers(first, second):
-    """ValueError if the second has a weight of a layer that the first lacks."""
-    names = first.keys() | {without_prefix(name) for name in first}
-    for name in second:
-        is_of_layer = re.search(r'\.\d+\.', name) and not name.endswith('inv_freq')    # of old Llamas
-        if is_of_layer and not names & {name, without_prefix(name)}:
-            raise ValueError(f'{name} of the second is not in the first; was the first made of it?')
+def is_of_layer(name):
+    return re.search(r'\.\d+\.', name) and not name.endswith('inv_freq')     # of old Llamas
 
 
-def counterpart(name, weight, others):
-    """Return the second's weight of this name, None if it is of a head that the second lacks.
-
-    others  the second's weights, by their names with and without prefix"""
-    for known in (name, without_prefix(name)):
-        if known in others:
-            return others[known]
-    if name.endswith('o_proj.bias'):    # which Qwen2 does not have: as if it were 0
-        return torch.zeros_like(weight)
-    modules = {known.split('.')[0] for known in others} - {'weight', 'bias'}
-    if modules & {*name.split('.')[:2]}:    # the second has its module, as "encoder" of "bert.encoder.layer"
-        raise ValueError(f'{name} is not in the second; was the first made of it?')
-    return None
+def module_of(name, prefix):
+    """Return the part of a model that a weight is of, as "encoder" of "bert.encoder.layer.0.bias"."""
+    return name.removeprefix(prefix).partition('.')[0]
 
 
 def mean(name, weight, other, share, kept_rows):
@@ -117,11 +123,9 @@ def read_folder(name):
 
 
 def unseen_rows(first, second):
-    """The mask's row in our own format, unless the second has learnt to fill masks: a decoder never saw
-    one."""
+    """The mask's row in our own format, if the second is a decoder, which never saw one."""
     mask = read_json(first / 'config.json').get('mask_token_id')
-    objective = read_json(second / 'config.json').get('objective', 'clm')
-    if mask is None or objective != 'clm':
+    if mask is None or not read_prediction(second).causal:
         return []
     return [mask]
 
@@ -144,7 +148,8 @@ def main():
             remove(path)
         if (temporary / CARD).exists() and is_unedited(temporary / CARD):
             remove(temporary / CARD)    # which we wrote, and which says what the first was trained on
-        save_file(merged, temporary / WEIGHTS, {'format': 'pt'})
+        # not by save_file: only its owner may read what it writes
+        (temporary / WEIGHTS).write_bytes(to_bytes(merged, {'format': 'pt'}))
     print(f'{out}: {1 - cfg.share:g} x {one} + {cfg.share:g} x {other}')
     if head:
         print(f'  {other} has no {", ".join(head):.200}: as in {one}')

@@ -61,8 +61,8 @@ tasks = (
     {'models': ('clm40-0.42',), 'variant': 'two',
      'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (8e-3,)},
 )
-# Written down before the first run: contrasts, and the points that are expected of each. The expectations of
-# (1) to (6) are older than studies/definitions: they were written for means with definitions after two epochs.
+# Written down before the first run: contrasts, and the points that are expected of each. (1) to (6) are older
+# than studies/definitions: they were expected of means with definitions after two epochs.
 contrasts = {
     # (1) +3.8
     'CLM less MLM, 6.7': {'rule': 'better', 'weights': {'clm-6.7': 1, 'mlm-6.7': -1},
