@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluate import seeds_half
-from studies.report import NEAR, Evidence, is_near_005
+from studies.report import NEAR, Evidence, Missing, is_near_005
 from studies.study import load
 from studies.waits import steps_on_plateau
 
@@ -64,7 +64,7 @@ def ahead(first, second, *datasets):
 
 
 def difference(first, second):
-    """Return a column for by_task: the same, as its mean and its interval over seeds."""
+    """Return a function of datasets: by how many points the first is ahead, with its interval over seeds."""
     def cell(*datasets):
         return points(ahead(first, second, *datasets))
     return cell
@@ -72,7 +72,8 @@ def difference(first, second):
 
 def points(values, digits=1):
     """Write the mean of these differences, one a seed, and its interval."""
-    mean = values.mean() + 1e-9     # 1.95, which is 1.9499... in binary, is written 2.0
+    mean = values.mean()
+    mean += math.copysign(1e-9, mean)   # 1.95, which is 1.9499... in binary, is written 2.0
     half = seeds_half([values.tolist()])
     return f'{mean:+.{digits}f} [{mean - half:+.{digits}f}, {mean + half:+.{digits}f}]'
 
@@ -126,8 +127,8 @@ def verdicts(study):
 
 
 def judged(study, contrast):
-    """Return a column for by_task: the points of a report's contrast, with its verdict if it has one on these
-    datasets."""
+    """Return a function of datasets: the points of a report's contrast. It has a verdict if the report judges
+    these datasets; the mean of others has its interval over seeds alone."""
     def cell(*datasets):
         if {*datasets} == {*evidence_of(study).study.contrasts[contrast]['datasets']}:
             return with_verdict(study, contrast)
@@ -215,7 +216,7 @@ def rows_of_report(study, names, columns):
 
 @functools.cache
 def losses(study):
-    """Return {(row, seed): its lines}, sorted by seed."""
+    """Return {(row, seed): its lines}, sorted by row and seed."""
     lines = {}
     with open(ROOT / f'studies/{study}/losses.csv', encoding='utf-8') as file:
         for line in csv.DictReader(file):
@@ -229,6 +230,8 @@ def last(model, column):
     model  after its study, as 'small/mlm-1800'"""
     study, name = model.split('/')
     texts = [lines[-1][column] for (row, _), lines in losses(study).items() if row == name]
+    if not texts:
+        raise Missing(f'{model} has no line in losses.csv')
     return np.array([float(text or 'nan') for text in texts])
 
 
@@ -264,6 +267,7 @@ def first_below(model, bound):
             values = [float(line['val_mlm_loss']) for line in lines]
             steps = [int(line['step']) for line in lines]
             k = next(k for k, value in enumerate(values) if value <= bound)
+            assert k > 0, f'{model}: its first validation is below {bound}'
             crossed.append(np.interp(bound, [values[k], values[k - 1]], [steps[k], steps[k - 1]]))
     return np.array(crossed)
 

@@ -4,12 +4,14 @@ import gzip
 import itertools
 import json
 import math
+import re
 import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
+import scipy.stats
 from pytest import approx
 
 import evaluate
@@ -560,3 +562,21 @@ def test_as_many_fine_tunings_of_earlier_seeds_count_as_were_made_on_the_studys_
     runs = [SimpleNamespace(seed=seed, dataset=dataset)
             for seed, dataset in ((70, 'docs_tc'), (70, 'docs_ir'), (0, 'reviews'), (1, 'reviews'))]
     assert beside.fine_tunings(runs, {'docs_tc', 'docs_ir'}) == 1
+
+
+def test_the_table_of_identity_is_that_of_its_csv():
+    """The judge of an interval is scipy's Student t."""
+    folder = ROOT / 'studies/counts'
+    shares = pandas.read_csv(folder / 'late.csv', index_col=['row', 'step', 'seed'])['identity'].sort_index()
+    lines = (folder / 'late.md').read_text().splitlines()
+    lines = [line.split('|') for line in lines if line.startswith('|')]
+    for _, optimizer, step, cell, *_ in lines[2:]:
+        step = int(step.replace(',', ''))
+        prefix = 'muon-' if optimizer.strip() == 'Muon' else ''
+        length = max(step, 1_800)
+        leads = shares[f'{prefix}clm25-mlm-{length}', step] - shares[f'{prefix}mlm-{length}', step]
+        low, high = scipy.stats.t.interval(0.95, len(leads) - 1, leads.mean(), scipy.stats.sem(leads))
+        numbers = [float(number) for number in re.findall(r'[-+]?\d+\.\d', cell)]
+        assert numbers == approx([leads.mean(), low, high], abs=0.07)
+        assert cell.strip().endswith(f'{sum(leads > 0)}/6')
+    assert len(lines) == 2 + 6

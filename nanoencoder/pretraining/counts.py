@@ -21,7 +21,8 @@ ROWS_AT_ONCE = 64
 
 def counted_embeddings(corpus, cfg):
     """Return ((V, d) float32 embeddings, (V,) bool: the tokens that have one). The others, such as mask, were
-    not seen. ValueError if there are fewer frequent tokens than d."""
+    not seen, or beside no token more often than by chance. ValueError if there are fewer frequent tokens than
+    d."""
     began = time.monotonic()
     matrix = positive_pmi(count_neighbours(corpus, cfg))
     size = cfg.model.hidden_size

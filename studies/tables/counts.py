@@ -199,12 +199,10 @@ def counts_controls():
 
 @table_of
 def counts_alone():
-    """Encoders of studies/counts_alone, which are not pretrained, at the better rate of fine-tuning."""
-    rates = {'docs_tc': ('2e-3', '4e-3'), 'docs_ir': ('1e-3', '2e-3'), 'wn_sc': ('2e-3',)}
+    """Of studies/counts_alone, whose encoders are not pretrained."""
     rows = []
     for words, row in (('random', 'random-alone'), ('counted', 'counts-alone')):
-        cells = [max(scores(f'counts_alone/{row}@{rate}', dataset).mean() for rate in of_dataset)
-                 for dataset, of_dataset in rates.items()]
+        cells = [scores(f'counts_alone/{row}', dataset).mean() for dataset in TASKS]
         rows.append([words, *(f'{score:.1f}' for score in cells)])
     return table(['first embeddings; no pretraining, then fine-tuned', *TASKS.values()], rows)
 
@@ -216,11 +214,13 @@ def counts_alone():
 @table_of
 def counts_late():
     """The table that studies/counts/late.py writes: CLM then MLM minus MLM."""
+    names = {'optimizer': 'CLM then MLM minus MLM', 'step': 'step', 'identity': 'identity',
+             'docs_ir, maxsim': 'retrieval, MaxSim', 'docs_ir, mean': 'retrieval, cosine of means',
+             'wn_ir, maxsim': '`wn_ir`, MaxSim'}
     text = (ROOT / 'studies/counts/late.md').read_text(encoding='utf-8')
-    _, _, *rows = [[cell.strip() for cell in line.split('|')[1:-1]]
-                   for line in text.splitlines() if line.startswith('|')]
-    return table(['CLM then MLM minus MLM', 'step', 'identity', 'retrieval, MaxSim',
-                  'retrieval, cosine of means', '`wn_ir`, MaxSim'], rows)
+    heads, _, *rows = [[cell.strip() for cell in line.split('|')[1:-1]]
+                       for line in text.splitlines() if line.startswith('|')]
+    return table([names[head] for head in heads], rows)
 
 
 def table_of_late(head, column):
