@@ -5,7 +5,8 @@
 
 First the encoder that was trained further, then the encoder or decoder that it was made of (what its
 --weights_from named), then a new folder for the result. --share is the weight of the second. Tokenizer,
-modules and all other files are the first's. Some of what training has made the first forget may come back
+modules and other files are the first's. Of a fine-tuned model the result has the head, but no run.json, so
+predict.py does not open it. Some of what training has made the first forget may come back
 (arXiv 2109.01903). BidirLM (arXiv 2604.02045) merges an encoder with the decoder that it was made of."""
 import re
 import shutil
@@ -16,12 +17,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))     # the root, where nanoencoder/ is
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save as to_bytes
 
 from nanoencoder.card import CARD, is_unedited
-from nanoencoder.files import read_json, remove, whole
+from nanoencoder.files import blame, read_json, remove, whole
 from nanoencoder.huggingface import (
     EMBEDDING,
+    FAMILIES,
     HEAD,
     INDEX,
     WEIGHTS,
@@ -32,8 +35,10 @@ from nanoencoder.huggingface import (
 )
 from nanoencoder.settings import check, parse, run_main, setting, split_words
 
-# what only a run, or the predictions of a fine-tuned model, may be compared with
-NOT_COPIED = 'state.json', 'optimizer.*', 'run.json'
+# what is of the first's weights: a run's state, a fine-tuned model's record, weights in other formats
+NOT_COPIED = ('state.json', 'optimizer.*', 'run.json', 'onnx', 'openvino', 'tf_model.h5',
+              'flax_model.msgpack', 'checkpoint-*', '.git', '.cache')
+ALIKE = 'num_attention_heads', 'num_hidden_layers', 'hidden_act'    # of both config.json, where both say it
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,8 @@ class Settings:
 
 
 def merge(first, second, share, kept_rows):
-    """Return ({name: (1 - share) x first + share x second}, the names of a head that the second lacks, which
-    stays the first's).
+    """Return ({name: (1 - share) x first + share x second}, the names that the second lacks, as of an output
+    head or a pooler, whose weights stay the first's).
 
     kept_rows  a list of ids of tokens that the second never saw: their embeddings stay the first's"""
     ours, theirs = prefixes(first, second)
@@ -54,21 +59,21 @@ def merge(first, second, share, kept_rows):
     for name in others.keys() - first.keys():
         if is_of_layer(name):
             raise ValueError(f'{name} of the second is not in the first; was the first made of it?')
-    modules = {module_of(name, ours) for name in others}
     merged = {}
     head = []
     for name, weight in first.items():
         other = others.get(name)
         if name.endswith('o_proj.bias') and other is None:      # which Qwen2 does not have: as if it were 0
             other = torch.zeros_like(weight)
-        if other is None and module_of(name, ours) in modules:
-            raise ValueError(f'{name} is not in the second; was the first made of it?')
-        if other is None:
-            head.append(name)
-        if other is None or not weight.is_floating_point():
+        if not weight.is_floating_point():      # positions, in old files
             merged[name] = weight
-        else:
+        elif other is not None:
             merged[name] = mean(name, weight, other, share, kept_rows)
+        elif is_of_layer(name) or 'embed' in name:
+            raise ValueError(f'{name} is not in the second; was the first made of it?')
+        else:
+            merged[name] = weight
+            head.append(name)
     return merged, head
 
 
@@ -91,21 +96,17 @@ def is_of_layer(name):
     return re.search(r'\.\d+\.', name) and not name.endswith('inv_freq')     # of old Llamas
 
 
-def module_of(name, prefix):
-    """Return the part of a model that a weight is of, as "encoder" of "bert.encoder.layer.0.bias"."""
-    return name.removeprefix(prefix).partition('.')[0]
-
-
 def mean(name, weight, other, share, kept_rows):
     result = weight.float().clone()
     rows = slice(None)
-    if name in (EMBEDDING, HEAD):   # the encoder may have more rows: new tokens
+    is_by_token = f'model.{name}'.endswith((EMBEDDING, HEAD))
+    if is_by_token:   # the encoder may have more rows: new tokens
         rows = slice(min(len(weight), len(other)))
     if result[rows].shape != other[rows].shape:
         raise ValueError(f'{name} has other sizes in the second: {[*other.shape]}, and not '
                          f'{[*weight.shape]}; was the first made of it?')
     result[rows] = result[rows].lerp(other[rows].float(), share)
-    if name in (EMBEDDING, HEAD):
+    if is_by_token:
         result[kept_rows] = weight[kept_rows].float()
     return result.to(weight.dtype)
 
@@ -118,8 +119,21 @@ def read_folder(name):
     for path in weight_files(folder):
         if not path.exists():
             raise ValueError(f'{path}: is not there; give a folder with weights as .safetensors')
-        weights |= load_file(path)
+        with blame(f'{path}: damaged or cut short', SafetensorError):
+            weights |= load_file(path)
     return folder, weights
+
+
+def check_alike(first, second):
+    """ValueError if weights of the same names and sizes would be read in two ways."""
+    one, other = (read_json(folder / 'config.json') for folder in (first, second))
+    names = [*ALIKE]
+    if one.get('model_type') not in FAMILIES:   # those of ours share an architecture
+        names.append('model_type')
+    for name in names:
+        if name in one and name in other and one[name] != other[name]:
+            raise ValueError(f'{second}: its config.json has {name} {other[name]!r}, and that of {first} '
+                             f'{one[name]!r}; was the first made of it?')
 
 
 def unseen_rows(first, second):
@@ -141,6 +155,7 @@ def main():
         raise ValueError(f'{out} is there already; give the name of a new folder')
     first, weights = read_folder(one)
     second, others = read_folder(other)
+    check_alike(first, second)
     merged, head = merge(weights, others, cfg.share, unseen_rows(first, second))
     with whole(out) as temporary:
         shutil.copytree(first, temporary, ignore=shutil.ignore_patterns(*NOT_COPIED))

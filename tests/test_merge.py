@@ -76,7 +76,7 @@ def test_an_encoder_with_a_head_is_merged_with_one_without(share, before, after,
 
 
 @pytest.mark.parametrize('family', continue_encoder.FAMILIES)
-@pytest.mark.parametrize('classes', itertools.permutations(['AutoModelForMaskedLM', 'AutoModel']))
+@pytest.mark.parametrize('classes', [*itertools.permutations(['AutoModelForMaskedLM', 'AutoModel'])])
 def test_of_each_family_what_both_have_is_merged(classes, family, tmp_path):
     """The judge of which weights these are is transformers' base_model."""
     one, other = (folder_of(tmp_path / name, family, name, seed) for seed, name in enumerate(classes))
@@ -105,13 +105,50 @@ def test_two_of_modernberts_kind_are_merged_with_their_heads(tmp_path):
 
 
 @pytest.mark.parametrize('changes, words', [
-    ({'num_hidden_layers': 1}, r'bert.encoder.layer.1\S+ is not in the second'),
-    ({'num_hidden_layers': 3}, r'encoder.layer.2\S+ of the second is not in the first'),
+    ({'num_hidden_layers': 1}, 'num_hidden_layers 1, and that of .* 2'),
+    ({'num_hidden_layers': 3}, 'num_hidden_layers 3, and that of .* 2'),
+    ({'num_attention_heads': 2}, 'num_attention_heads 2, and that of .* 4'),
     ({'max_position_embeddings': 140}, r'has other sizes in the second: \[140, 32\], and not \[130, 32\]')])
 def test_another_architecture_is_refused(changes, words, after, tmp_path):
     other = folder_of(tmp_path / 'other', 'bert', 'AutoModel', seed=0, **changes)
     refused_line(words, SCRIPT, after, other, tmp_path / 'merged')
     assert not (tmp_path / 'merged').exists()
+
+
+def test_another_family_of_the_same_sizes_is_refused(after, tmp_path):
+    other = folder_of(tmp_path / 'other', 'roberta', 'AutoModelForMaskedLM', seed=0)
+    refused_line("model_type 'roberta', and that of .* 'bert'", SCRIPT, after, other, tmp_path / 'merged')
+
+
+@pytest.mark.parametrize('change, words', [
+    (lambda weights: weights.pop('encoder.layer.1.output.dense.bias'), 'layer.1.output.dense.bias is not in'),
+    (lambda weights: weights.update({'encoder.layer.2.a': torch.ones(1)}), 'layer.2.a of the second is not')])
+def test_a_weight_of_a_layer_that_one_lacks_is_named(change, words, before, after, tmp_path):
+    weights = load_file(before / WEIGHTS)
+    change(weights)
+    save_file(weights, before / WEIGHTS)
+    refused_line(words, SCRIPT, after, before, tmp_path / 'merged')
+
+
+def test_damaged_weights_are_named(before, after, tmp_path):
+    (before / WEIGHTS).write_bytes(b'version https://git-lfs.github.com/spec/v1')
+    refused_line(f'{before / WEIGHTS}: damaged', SCRIPT, after, before, tmp_path / 'merged')
+
+
+def test_a_fine_tuned_model_is_merged_with_what_it_was_made_of(after, tmp_path):
+    """Both have a prefix; the first has a pooler and positions that the second lacks."""
+    tuned = folder_of(tmp_path / 'tuned', 'bert', 'AutoModelForSequenceClassification', seed=2)
+    weights = load_file(tuned / WEIGHTS)
+    save_file(weights | {'bert.embeddings.position_ids': torch.arange(130)}, tuned / WEIGHTS)
+    (tuned / 'onnx').mkdir()
+    result = ran(SCRIPT, tuned, after, tmp_path / 'merged')
+    assert 'has no bert.pooler' in result.stdout
+    merged, base = load_file(tmp_path / 'merged' / WEIGHTS), load_file(after / WEIGHTS)
+    for name, weight in weights.items():
+        if not name.startswith(('classifier', 'bert.pooler')):
+            weight = (weight + base[name]) / 2
+        assert_near(merged[name], weight, 1e-6)
+    assert not (tmp_path / 'merged/onnx').exists()
 
 
 def test_what_is_there_is_not_overwritten(before, after):
@@ -130,10 +167,10 @@ def test_the_masks_row_is_kept_where_the_second_never_saw_a_mask(settings, kept,
         (tmp_path / name).mkdir()
         write_json(tmp_path / name / 'config.json', config)
     assert merge.unseen_rows(tmp_path / 'first', tmp_path / 'second') == kept
-    weights = {merge.EMBEDDING: torch.zeros(6, 2), 'model.layers.0.bias': torch.zeros(2)}
+    weights = {'embed_tokens.weight': torch.zeros(6, 2), 'layers.0.bias': torch.zeros(2)}
     others = {name: torch.ones_like(weight) for name, weight in weights.items()}
     merged, _ = merge.merge(weights, others, 0.5, kept)
     expected = torch.full((6, 2), 0.5)
     for row in kept:
         expected[row] = 0
-    assert torch.equal(merged[merge.EMBEDDING], expected)
+    assert torch.equal(merged['embed_tokens.weight'], expected)

@@ -432,10 +432,10 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
             mean[mask] = p[mask]
         assert_near(merged[name], mean, 1e-6)
 
-    del weights['model.norm.weight']
+    del weights['model.layers.0.mlp.down_proj.weight']
     save_file(weights, 'mydecoder/model.safetensors')
     result = run_script('examples.merge', 'out/mydecoder-mlm40/12', 'mydecoder', 'other')
-    assert 'model.norm.weight is not in the second' in result.stderr
+    assert 'model.layers.0.mlp.down_proj.weight is not in the second' in result.stderr
     assert not Path('other').exists()
 
 
