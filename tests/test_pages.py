@@ -110,7 +110,8 @@ def copied_files():
     """{file that a reader writes: the one that he copies}. What he writes in docs/hacking.md passes the
     parser of the files that are named here."""
     copies = {'configs/deep.py': 'configs/tiny.py', 'configs/tasks/topics.py': 'configs/tasks/example_sc.py',
-              'my_search/task.py': 'configs/tasks/example_ir.py'}      # which examples/pairs.py writes
+              # which examples/pairs.py writes
+              **dict.fromkeys(['my_search/task.py', 'embedded_pairs/task.py'], 'configs/tasks/example_ir.py')}
     for _, command in COMMANDS:
         if command.startswith('cp '):
             source, copy = shlex.split(command, comments=True)[1:]
