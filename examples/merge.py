@@ -23,7 +23,6 @@ from safetensors.torch import load_file, save as to_bytes
 from nanoencoder.card import CARD, is_unedited
 from nanoencoder.files import blame, read_json, remove, whole
 from nanoencoder.huggingface import (
-    EMBEDDING,
     FAMILIES,
     HEAD,
     INDEX,
@@ -35,10 +34,14 @@ from nanoencoder.huggingface import (
 )
 from nanoencoder.settings import check, parse, run_main, setting, split_words
 
-# what is of the first's weights: a run's state, a fine-tuned model's record, weights in other formats
-NOT_COPIED = ('state.json', 'optimizer.*', 'run.json', 'onnx', 'openvino', 'tf_model.h5',
-              'flax_model.msgpack', 'checkpoint-*', '.git', '.cache')
-ALIKE = 'num_attention_heads', 'num_hidden_layers', 'hidden_act'    # of both config.json, where both say it
+# what belongs to the first's weights alone, such as a run's state or other formats, and what a clone has
+NOT_COPIED = ('state.json', 'optimizer.*', 'run.json', 'onnx', 'openvino', '*.onnx', '*.h5', '*.msgpack',
+              'checkpoint-*', '.git', '.cache')
+# of both config.json, where both say it. ALBERT's layers share weights, which do not show how many there are
+ALIKE = ('num_attention_heads', 'n_heads', 'num_hidden_layers', 'n_layers',
+         'hidden_act', 'hidden_activation', 'activation')
+# what one of two encoders may lack; old files have buffers
+OPTIONAL = re.compile(r'pooler\.|.*(o_proj\.bias|inv_freq|position_ids)$')
 
 
 @dataclass(frozen=True)
@@ -49,59 +52,62 @@ class Settings:
 
 
 def merge(first, second, share, kept_rows):
-    """Return ({name: (1 - share) x first + share x second}, the names that the second lacks, as of an output
-    head or a pooler, whose weights stay the first's).
+    """Return ({name: (1 - share) x first + share x second}, the names of weights that stay the first's, since
+    the second lacks them: of an output head, as a rule).
 
     kept_rows  a list of ids of tokens that the second never saw: their embeddings stay the first's"""
-    ours, theirs = prefixes(first, second)
-    others = {ours + name.removeprefix(theirs) if name.startswith(theirs) else name: weight
-              for name, weight in second.items()}
-    for name in others.keys() - first.keys():
-        if is_of_layer(name):
-            raise ValueError(f'{name} of the second is not in the first; was the first made of it?')
+    prefix, others = renamed(first, second)
     merged = {}
-    head = []
+    kept = []
     for name, weight in first.items():
         other = others.get(name)
-        if name.endswith('o_proj.bias') and other is None:      # which Qwen2 does not have: as if it were 0
+        if other is None and name.endswith('o_proj.bias'):      # which Qwen2 does not have: as if it were 0
             other = torch.zeros_like(weight)
         if not weight.is_floating_point():      # positions, in old files
             merged[name] = weight
-        elif other is not None:
-            merged[name] = mean(name, weight, other, share, kept_rows)
-        elif is_of_layer(name) or 'embed' in name:
-            raise ValueError(f'{name} is not in the second; was the first made of it?')
-        else:
+        elif other is None:
             merged[name] = weight
-            head.append(name)
-    return merged, head
+            kept.append(name)
+        else:
+            is_by_token = name in (f'{prefix}embed_tokens.weight', HEAD)
+            merged[name] = mean(name, weight, other, share, is_by_token, kept_rows)
+    return merged, kept
 
 
-def prefixes(first, second):
-    """Return what stands before the names of each: with an output head "bert.", without one "". Where both
-    have the same, it is ('', '')."""
-    name = next(filter(is_of_layer, first), '')
-    short = name.partition('.')[2]
-    if name in second:
-        return '', ''
-    if short in second:
-        return name.removesuffix(short), ''
-    for other in second:
-        if other.partition('.')[2] == name:
-            return '', other.removesuffix(name)
-    raise ValueError(f'{name} is not in the second; was the first made of it?')
+def renamed(first, second):
+    """Return (the first's prefix, the second's weights by the names that they have in the first). ValueError
+    if one encoder has a weight that the other lacks."""
+    prefix, old_prefix = prefix_of(first), prefix_of(second)
+    one, other = encoder_names(first, prefix), encoder_names(second, old_prefix)
+    for name in sorted(one ^ other):
+        if not OPTIONAL.match(name):
+            lacks = 'is not in the second' if name in one else 'of the second is not in the first'
+            raise ValueError(f'{name} {lacks}; was the first made of it?')
+    others = {}
+    for name, weight in second.items():
+        if name.startswith(old_prefix):
+            name = prefix + name.removeprefix(old_prefix)
+        others[name] = weight
+    return prefix, others
 
 
-def is_of_layer(name):
-    return re.search(r'\.\d+\.', name) and not name.endswith('inv_freq')     # of old Llamas
+def encoder_names(weights, prefix):
+    return {name.removeprefix(prefix) for name in weights if name.startswith(prefix)}
 
 
-def mean(name, weight, other, share, kept_rows):
+def prefix_of(weights):
+    """Return what stands before an encoder's names in a file with an output head, as "bert."; else ''."""
+    for name in weights:
+        prefix, _, rest = name.partition('.')
+        if rest.startswith(('embeddings.', 'embed_tokens.')):
+            return f'{prefix}.'
+    return ''
+
+
+def mean(name, weight, other, share, is_by_token, kept_rows):
+    """Return the mean of two weights, in the type of the first. By token the first may have more rows."""
     result = weight.float().clone()
-    rows = slice(None)
-    is_by_token = f'model.{name}'.endswith((EMBEDDING, HEAD))
-    if is_by_token:   # the encoder may have more rows: new tokens
-        rows = slice(min(len(weight), len(other)))
+    rows = slice(min(len(weight), len(other)) if is_by_token else None)
     if result[rows].shape != other[rows].shape:
         raise ValueError(f'{name} has other sizes in the second: {[*other.shape]}, and not '
                          f'{[*weight.shape]}; was the first made of it?')
@@ -117,9 +123,8 @@ def read_folder(name):
     fetch_weights(name, folder)
     weights = {}
     for path in weight_files(folder):
-        if not path.exists():
-            raise ValueError(f'{path}: is not there; give a folder with weights as .safetensors')
-        with blame(f'{path}: damaged or cut short', SafetensorError):
+        with blame(f'{path}: missing, damaged or cut short; only .safetensors are read',
+                   FileNotFoundError, SafetensorError):
             weights |= load_file(path)
     return folder, weights
 
@@ -128,7 +133,8 @@ def check_alike(first, second):
     """ValueError if weights of the same names and sizes would be read in two ways."""
     one, other = (read_json(folder / 'config.json') for folder in (first, second))
     names = [*ALIKE]
-    if one.get('model_type') not in FAMILIES:   # those of ours share an architecture
+    # those that pretrain.py reads share an architecture
+    if not {one.get('model_type'), other.get('model_type')} <= FAMILIES.keys():
         names.append('model_type')
     for name in names:
         if name in one and name in other and one[name] != other[name]:
@@ -156,18 +162,18 @@ def main():
     first, weights = read_folder(one)
     second, others = read_folder(other)
     check_alike(first, second)
-    merged, head = merge(weights, others, cfg.share, unseen_rows(first, second))
+    merged, kept = merge(weights, others, cfg.share, unseen_rows(first, second))
     with whole(out) as temporary:
         shutil.copytree(first, temporary, ignore=shutil.ignore_patterns(*NOT_COPIED))
-        for path in (*weight_files(temporary), temporary / INDEX):
+        for path in (*weight_files(temporary), temporary / INDEX, *temporary.glob('pytorch_model*')):
             remove(path)
         if (temporary / CARD).exists() and is_unedited(temporary / CARD):
             remove(temporary / CARD)    # which we wrote, and which says what the first was trained on
         # not by save_file: only its owner may read what it writes
         (temporary / WEIGHTS).write_bytes(to_bytes(merged, {'format': 'pt'}))
     print(f'{out}: {1 - cfg.share:g} x {one} + {cfg.share:g} x {other}')
-    if head:
-        print(f'  {other} has no {", ".join(head):.200}: as in {one}')
+    if kept:
+        print(f'  {other} has no {", ".join(kept):.200}: as in {one}')
 
 
 if __name__ == '__main__':

@@ -111,7 +111,8 @@ def copied_files():
     parser of the files that are named here."""
     copies = {'configs/deep.py': 'configs/tiny.py', 'configs/tasks/topics.py': 'configs/tasks/example_sc.py',
               # which examples/pairs.py writes
-              **dict.fromkeys(['my_search/task.py', 'embedded_pairs/task.py'], 'configs/tasks/example_ir.py')}
+              'my_search/task.py': 'configs/tasks/example_ir.py',
+              'embedded_pairs/task.py': 'configs/tasks/example_ir.py'}
     for _, command in COMMANDS:
         if command.startswith('cp '):
             source, copy = shlex.split(command, comments=True)[1:]
@@ -433,10 +434,10 @@ def test_an_encoder_is_merged_with_its_decoder(settings, tmp_path, monkeypatch):
             mean[mask] = p[mask]
         assert_near(merged[name], mean, 1e-6)
 
-    del weights['model.layers.0.mlp.down_proj.weight']
+    del weights['model.norm.weight']
     save_file(weights, 'mydecoder/model.safetensors')
     result = run_script('examples.merge', 'out/mydecoder-mlm40/12', 'mydecoder', 'other')
-    assert 'model.layers.0.mlp.down_proj.weight is not in the second' in result.stderr
+    assert 'norm.weight is not in the second' in result.stderr
     assert not Path('other').exists()
 
 
