@@ -8,8 +8,8 @@ from pytest import approx
 
 import recompute
 from conftest import ROOT
-from studies import page_numbers, page_tables
-from studies.tables import novels
+from studies import page_numbers, page_tables, report
+from studies.tables import definitions, novels
 
 PAGE = '''# A page
 
@@ -68,10 +68,29 @@ def test_scores_are_those_of_a_reader_without_our_code():
     assert scores == approx(np.mean(expected, 0))
 
 
+def test_a_mean_over_two_studies_is_that_of_a_reader_without_our_code():
+    """Tags and retrieval of targets, and definitions of the study of that name, seed by seed."""
+    def scores(study, row, dataset):
+        folder = ROOT / 'studies' / study
+        runs = recompute.read_runs(folder, recompute.read_settings(folder / 'config.py'))
+        numerators, _ = recompute.join_splits(runs, row, dataset)
+        return 100 * numerators.mean((1, 2))
+
+    leads = []
+    for study, dataset in (('targets', 'ewt_pos'), ('targets', 'squad_ir'), ('definitions', 'wn_sc')):
+        leads.append(scores(study, 'muon-clm', dataset) - scores(study, 'muon-mlm', dataset))
+    mean = np.mean(leads, 0)
+    low, high = scipy.stats.t.interval(0.95, len(mean) - 1, mean.mean(), scipy.stats.sem(mean))
+    cells = definitions.definitions_epochs()[2].split('|')
+    assert cells[1].strip() == 'CLM minus MLM'
+    assert cells[5].strip() == f'{mean.mean():+.1f} [{low:+.1f}, {high:+.1f}]'
+
+
 def test_points_by_hand():
     """The interval of 1, 2, 3 is 2 +- 4.303 / sqrt(3), by a table of Student's t; 0.05 is rounded up."""
     assert page_numbers.points(np.array([1, 2, 3])) == '+2.0 [-0.5, +4.5]'
     assert page_numbers.points(np.array([0.05, 0.05])) == '+0.1 [+0.1, +0.1]'
+    assert page_numbers.points(np.array([-0.05, -0.05])) == '-0.1 [-0.1, -0.1]'
 
 
 def test_the_range_of_a_new_seed():
@@ -105,6 +124,10 @@ def test_where_a_loss_crosses_a_bound(monkeypatch):
     lines = [{'step': '100', 'val_mlm_loss': '7'}, {'step': '300', 'val_mlm_loss': '5'}]
     monkeypatch.setattr(page_numbers, 'losses', lambda study: {('mlm', 0): lines})
     assert page_numbers.first_below('small/mlm', 6.5) == approx([150])
+    with pytest.raises(AssertionError, match='first validation is below 8'):
+        page_numbers.first_below('small/mlm', 8)
+    with pytest.raises(report.Missing, match='small/clm'):
+        page_numbers.last('small/clm', 'val_mlm_loss')
 
 
 def test_a_contrast_on_some_of_its_tasks_is_over_seeds_alone():

@@ -2,8 +2,8 @@
 
     python studies/counts/controls.py           # two seeds, half an hour of one core; again: goes on
 
-MLM at the demo's size for 1,800 steps under AdamW, all weights random but the table of embeddings, which is
-the output layer, too:
+MLM at the demo's size for 1,800 steps under AdamW, all weights random but the table of embeddings, to which
+the output layer is tied:
 
     random          as ever
     counted         embedding_init = 'counts'

@@ -54,15 +54,14 @@ tasks = (
      'document': 'Document: {text}', 'max_length': 128, 'lrs': (2e-3,)},
 
     # definitions after two epochs
-    {'models': ('mlm-0.42', 'clm25-mlm-0.42'), 'variant': 'two',
+    {'models': ('mlm-0.42',), 'variant': 'two',
      'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (2e-3,)},
-    {'models': ('clm-0.42', 'untrained'), 'variant': 'two',
+    {'models': ('clm-0.42',), 'variant': 'two',
      'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (4e-3,)},
-    {'models': ('clm40-0.42',), 'variant': 'two',
-     'config': 'configs/tasks/wn_sc.py', 'epochs': 2, 'lrs': (8e-3,)},
 )
 # Written down before the first run: contrasts, and the points that are expected of each. (1) to (6) are older
-# than studies/definitions: they were expected of means with definitions after two epochs.
+# than studies/definitions: they were expected of means with definitions after two epochs. After six, CLM less
+# MLM at 0.42 is some 2 points higher, so (5) is expected to be +1.5.
 contrasts = {
     # (1) +3.8
     'CLM less MLM, 6.7': {'rule': 'better', 'weights': {'clm-6.7': 1, 'mlm-6.7': -1},

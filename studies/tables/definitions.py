@@ -1,4 +1,6 @@
 """Definitions, fine-tuned for six epochs and for two: studies/definitions."""
+import numpy as np
+
 from studies.page_numbers import ahead, evidence_of, last, points, scores, table, table_of, with_verdict
 
 ARMS = {'CLM': 'muon-clm', 'CLM at 40 %': 'muon-clm40', 'MLM': 'muon-mlm', 'CLM then MLM': 'muon-clm25-mlm'}
@@ -32,10 +34,10 @@ def definitions_epochs():
     for words, arm in ARMS.items():
         if words == 'MLM':
             continue
-        others = 2 * ahead(f'targets/{arm}', 'targets/muon-mlm', 'ewt_pos', 'squad_ir')
+        others = [ahead(f'targets/{arm}', 'targets/muon-mlm', dataset) for dataset in ('ewt_pos', 'squad_ir')]
         leads = [ahead(f'definitions/{arm}{ending}', f'definitions/muon-mlm{ending}', 'wn_sc')
                  for ending in ('+two', '')]
-        means = [(others + lead) / 3 for lead in leads]
+        means = [np.mean([*others, lead], 0) for lead in leads]
         rows.append([f'{words} minus MLM', *map(points, [*leads, *means])])
     return table(['Muon with ratio 0.42, over seeds', 'definitions, 2 epochs', 'definitions, 6 epochs',
                   'mean of three tasks, 2 epochs', 'mean of three tasks, 6 epochs'], rows)
@@ -43,11 +45,11 @@ def definitions_epochs():
 
 @table_of
 def definitions_losses():
-    """The bits differ: in one study a GPU computed in bf16, in the other a CPU in fp32."""
+    """The two trainings differ in rounding: a GPU computed one in bf16, a CPU the other in fp32."""
     rows = []
     for words, arm in ARMS.items():
         *_, (objective, _) = evidence_of('definitions').study.rows[arm].cfg.phases
         losses = [last(f'{study}/{arm}', f'val_{objective}_loss') for study in ('targets', 'definitions')]
         rows.append([words, *(f'{values.mean():.3f}' for values in losses)])
-    heads = ['held-out loss of its own objective, six seeds', '`targets`: GPU, bf16', 'again: CPU, fp32']
-    return table(heads, rows)
+    return table(['held-out loss of its own objective, six seeds', '`targets`: GPU, bf16',
+                  '`definitions`: CPU, fp32'], rows)
