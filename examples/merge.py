@@ -40,7 +40,7 @@ NOT_COPIED = ('state.json', 'optimizer.*', 'run.json', 'onnx', 'openvino', '*.on
 # of both config.json, where both say it. ALBERT's layers share weights, which do not show how many there are
 ALIKE = ('num_attention_heads', 'n_heads', 'num_hidden_layers', 'n_layers',
          'hidden_act', 'hidden_activation', 'activation')
-# what one of two encoders may lack; old files have buffers
+# weights that one of two encoders may lack: a pooler, Qwen2's bias, and buffers of old files
 OPTIONAL = re.compile(r'pooler\.|.*(o_proj\.bias|inv_freq|position_ids)$')
 
 

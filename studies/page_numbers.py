@@ -113,11 +113,17 @@ def report(study):
     text = (ROOT / f'studies/{study}/report.md').read_text(encoding='utf-8')
     sections = {}
     for section in text.split('\n## ')[1:]:
-        title, *lines = section.splitlines()
-        lines = [line for line in lines if line.startswith('|')]
-        heads, _, *rows = [[cell.strip(' *') for cell in line.split('|')[1:-1]] for line in lines]
+        title, _, text = section.partition('\n')
+        heads, *rows = cells_of(text)
         sections[title] = [dict(zip(heads, row)) for row in rows]
     return sections
+
+
+def cells_of(text):
+    """Return the heads and the rows of the Markdown table that a text has, as lists of cells."""
+    lines = [line for line in text.splitlines() if line.startswith('|')]
+    heads, _, *rows = [[cell.strip(' *') for cell in line.split('|')[1:-1]] for line in lines]
+    return heads, *rows
 
 
 def verdicts(study):

@@ -19,7 +19,8 @@ import recompute
 from answers import write
 from conftest import ROOT, edit, flip, ran, refused_line, run_process, run_script, write_log
 from nanoencoder.files import json_lines, read_json, sha256, write_json
-from studies import beside, figures, report
+from studies import beside, figures, page_numbers, report
+from studies.counts import late
 from studies.study import Contrast, load
 
 
@@ -564,19 +565,21 @@ def test_as_many_fine_tunings_of_earlier_seeds_count_as_were_made_on_the_studys_
     assert beside.fine_tunings(runs, {'docs_tc', 'docs_ir'}) == 1
 
 
-def test_the_table_of_identity_is_that_of_its_csv():
-    """The judge of an interval is scipy's Student t."""
+def test_a_line_of_identity_and_the_table_of_late_md():
+    """The judge of both is scipy's Student t, over the shares that late.csv has."""
     folder = ROOT / 'studies/counts'
-    shares = pandas.read_csv(folder / 'late.csv', index_col=['row', 'step', 'seed'])['identity'].sort_index()
-    lines = (folder / 'late.md').read_text().splitlines()
-    lines = [line.split('|') for line in lines if line.startswith('|')]
-    for _, optimizer, step, cell, *_ in lines[2:]:
+    lines = pandas.read_csv(folder / 'late.csv', index_col=['row', 'step', 'seed']).sort_index()
+    percents = lines['identity']
+    shares = {index: percent / 100 for index, percent in percents.items()}
+    _, *rows = page_numbers.cells_of((folder / 'late.md').read_text())
+    assert len(rows) == 6
+    for optimizer, step, cell, *_ in rows:
         step = int(step.replace(',', ''))
-        prefix = 'muon-' if optimizer.strip() == 'Muon' else ''
-        length = max(step, 1_800)
-        leads = shares[f'{prefix}clm25-mlm-{length}', step] - shares[f'{prefix}mlm-{length}', step]
-        low, high = scipy.stats.t.interval(0.95, len(leads) - 1, leads.mean(), scipy.stats.sem(leads))
-        numbers = [float(number) for number in re.findall(r'[-+]?\d+\.\d', cell)]
-        assert numbers == approx([leads.mean(), low, high], abs=0.07)
-        assert cell.strip().endswith(f'{sum(leads > 0)}/6')
-    assert len(lines) == 2 + 6
+        prefix = 'muon-' if optimizer == 'Muon' else ''
+        names = [f'{prefix}{arm}-{max(step, 1_800)}' for arm in ('clm25-mlm', 'mlm')]
+        leads = percents[names[0], step] - percents[names[1], step]
+        expected = leads.mean(), *scipy.stats.t.interval(0.95, 5, leads.mean(), scipy.stats.sem(leads))
+        for words in (cell, late.identity_row(shares, step, *names)):
+            numbers = [float(number) for number in re.findall(r'[-+]?\d+\.\d', words)]
+            assert numbers == approx(expected, abs=0.07)
+            assert words.endswith(f'{sum(leads > 0)}/6')

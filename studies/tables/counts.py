@@ -6,6 +6,7 @@ from evaluate import seeds_half
 from studies.page_numbers import (
     ROOT,
     ahead,
+    cells_of,
     difference,
     how_verdicts_move,
     judged,
@@ -44,9 +45,9 @@ def rows_of_scores(arms, steps):
     return rows
 
 
-def table_of_scores(arms, steps):
+def table_of_scores(arms, steps, *more):
     heads = ['optimizer', f'after {AFTER[steps]}', 'held-out MLM loss', *TASKS.values(), 'mean of tasks']
-    return table(heads, rows_of_scores(arms, steps))
+    return table(heads, [*rows_of_scores(arms, steps), *more])
 
 
 @table_of
@@ -61,17 +62,16 @@ def counts_scores_later():
 
 @table_of
 def counts_all_scores():
-    lines = table_of_scores({
+    cells = [scores('counts/untrained', dataset).mean() for dataset in TASKS]
+    cells.append(scores('counts/untrained', *TASKS).mean())
+    return table_of_scores({
         'CLM': 'clm',
         'MLM': 'mlm',
         'CLM then MLM': 'clm25-mlm',
         'counts, then CLM': 'counts-clm',
         'counts, then MLM': 'counts-mlm',
         'counts, then CLM, then MLM': 'counts-clm25-mlm',
-    }, 1_800)
-    cells = [f'{scores("counts/untrained", dataset).mean():.1f}' for dataset in TASKS]
-    mean = scores('counts/untrained', *TASKS).mean()
-    return [*lines, f'| - | untrained | - | {" | ".join(cells)} | {mean:.1f} |']
+    }, 1_800, ['-', 'untrained', '-', *(f'{score:.1f}' for score in cells)])
 
 
 def table_of_contrasts(head, names):
@@ -218,8 +218,7 @@ def counts_late():
              'docs_ir, maxsim': 'retrieval, MaxSim', 'docs_ir, mean': 'retrieval, cosine of means',
              'wn_ir, maxsim': '`wn_ir`, MaxSim'}
     text = (ROOT / 'studies/counts/late.md').read_text(encoding='utf-8')
-    heads, _, *rows = [[cell.strip() for cell in line.split('|')[1:-1]]
-                       for line in text.splitlines() if line.startswith('|')]
+    heads, *rows = cells_of(text)
     return table([names[head] for head in heads], rows)
 
 
@@ -240,7 +239,7 @@ def table_by_step(head, column):
                 else:
                     cells.append(f'{fmean(values[f"{prefix}{arm}-{max(step, 1_800)}", step]):.1f}')
             rows.append([optimizer, words, *cells])
-    rows.append(['-', f'random weights, step 0: {values["untrained", 0][0]:.1f}', *'----'])
+    rows.append(['-', f'random weights, step 0: {values["untrained", 0][0]:.1f}', *['-'] * len(steps)])
     return table(['optimizer', head, *(f'step {step:,}' for step in steps)], rows)
 
 
